@@ -1,0 +1,169 @@
+"""attention.py against complex numbers, float64 torch and repeated key heads."""
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+import workbench  # noqa: F401  (sets MindSpore's environment)
+import mindspore as ms
+
+from workbench.config import ModelConfig
+from workbench.model.attention import Attend, Attention, attend, flash_attend, rotary_table, rotate
+from workbench.model.masks import additive, causal, packed
+
+CONFIG = ModelConfig(hidden_size=24, num_attention_heads=6, num_key_value_heads=2, max_position_embeddings=16)
+
+
+def normal(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def rotated(x, positions, theta=10000.0):
+    """The rotation as multiplication of complex numbers (x_i, x_{i + C/2})."""
+    half = x.shape[-1] // 2
+    angles = positions[..., None] * theta ** (-np.arange(half) / half)
+    turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
+    return np.concatenate([turned.real, turned.imag], axis=-1)
+
+
+@pytest.mark.parametrize("theta", [10000.0, 500000.0])
+def test_rotary_positions_are_complex_rotations(theta):
+    config = ModelConfig(hidden_size=32, num_attention_heads=4, max_position_embeddings=300, rope_theta=theta)
+    cos, sin = rotary_table(config)
+    x = normal(0, 300, 8)
+    got = rotate(ms.Tensor(x), ms.Tensor(cos), ms.Tensor(sin)).asnumpy()
+    np.testing.assert_allclose(got, rotated(x, np.arange(300), theta), atol=1e-5)
+
+
+def test_scores_depend_on_distance_alone():
+    cos, sin = (ms.Tensor(table) for table in rotary_table(CONFIG))
+    query, key = (ms.Tensor(np.tile(normal(seed, 1, 4), (16, 1))) for seed in (1, 2))
+    scores = rotate(query, cos, sin).asnumpy() @ rotate(key, cos, sin).asnumpy().T
+    for distance in range(-15, 16):
+        line = np.diagonal(scores, distance)
+        np.testing.assert_allclose(line, line[0], atol=1e-5)
+
+
+def torch_attention(query, key, value, mask):
+    scores = query @ key.transpose(1, 2)
+    return torch.softmax(scores.masked_fill(~torch.tensor(mask), -torch.inf), -1) @ value
+
+
+def test_hand_written_gradient_is_the_gradient():
+    """``Attend`` and ``attend``: values and gradients against float64 autograd of torch."""
+    shapes = (3, 5, 4), (3, 7, 4), (3, 7, 4)
+    arrays = [normal(seed, *shape) for seed, shape in enumerate(shapes)]
+    weight = normal(9, 3, 5, 4)
+    mask = np.broadcast_to(causal(5, 2), (3, 5, 7))
+    exact = [torch.tensor(a.astype(np.float64), requires_grad=True) for a in arrays]
+    expected = torch_attention(*exact, mask)
+    (expected * torch.tensor(weight.astype(np.float64))).sum().backward()
+
+    cell, mask_tensor, weight_tensor = Attend(), ms.Tensor(additive(mask)), ms.Tensor(weight)
+
+    def by_hand(query, key, value):
+        return (cell(query, key, value, mask_tensor)[0] * weight_tensor).sum()
+
+    def plain(query, key, value):
+        return (attend(query, key, value, mask_tensor) * weight_tensor).sum()
+
+    inputs = [ms.Tensor(a) for a in arrays]
+    context, probabilities = cell(*inputs, mask_tensor)
+    np.testing.assert_allclose(context.asnumpy(), expected.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(attend(*inputs, mask_tensor).asnumpy(), expected.detach().numpy(), atol=1e-5)
+    np.testing.assert_allclose(probabilities.asnumpy().sum(-1), 1, atol=1e-5)
+    assert (probabilities.asnumpy()[~mask] == 0).all()
+    for function in (by_hand, plain, ms.jit(by_hand)):
+        gradients = ms.grad(function, (0, 1, 2))(*inputs)
+        for got, want in zip(gradients, exact):
+            np.testing.assert_allclose(got.asnumpy(), want.grad.numpy(), atol=2e-5)
+
+
+def layer_inputs(segments):
+    """x (N, D) and what ``Attention`` takes beside it, laid out here by hand."""
+    batch, length = segments.shape
+    heads, groups, size = CONFIG.num_attention_heads, CONFIG.num_key_value_heads, CONFIG.head_dim
+    cos, sin = (np.broadcast_to(t[:length, None], (batch, length, heads, size)) for t in rotary_table(CONFIG))
+    scale = np.float32(size**-0.5)
+    rotary = tuple(ms.Tensor(np.ascontiguousarray(t)) for t in (cos * scale, sin * scale, cos[:, :, :groups], sin[:, :, :groups]))
+    mask = np.repeat(additive(packed(segments))[:, None], heads, axis=1)
+    mask = ms.Tensor(mask.reshape(batch * groups, -1, length))
+    seen = np.repeat((segments.reshape(-1, 1) != 0).astype(np.float32), CONFIG.hidden_size, axis=1)
+    return normal(3, batch * length, CONFIG.hidden_size), rotary, mask, ms.Tensor(seen)
+
+
+def repeated_heads(layer, x, segments):
+    """The layer in numpy float64, with the key and value heads repeated to all query heads."""
+    batch, length = segments.shape
+    heads, groups, size = CONFIG.num_attention_heads, CONFIG.num_key_value_heads, CONFIG.head_dim
+    x = x.astype(np.float64).reshape(batch, length, -1)
+    q, k, v = (
+        (x @ p.weight.asnumpy().astype(np.float64).T).reshape(batch, length, -1, size).transpose(0, 2, 1, 3)
+        for p in (layer.q_proj, layer.k_proj, layer.v_proj)
+    )
+    q, k = rotated(q, np.arange(length)), rotated(k, np.arange(length))
+    k, v = (np.repeat(t, heads // groups, axis=1) for t in (k, v))
+    weights = np.exp(q @ k.transpose(0, 1, 3, 2) / np.sqrt(size)) * packed(segments)[:, None]
+    total = weights.sum(-1, keepdims=True)
+    context = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0) @ v
+    merged = context.transpose(0, 2, 1, 3).reshape(batch * length, -1)
+    return merged @ layer.o_proj.weight.asnumpy().astype(np.float64).T
+
+
+def test_grouped_queries_equal_repeated_heads_and_padding_rows_are_zero():
+    segments = np.array([[1, 1, 1, 2, 2, 0], [0, 0, 1, 1, 1, 1]])
+    layer = Attention(CONFIG, np.random.default_rng(0), ms.float32)
+    x, rotary, mask, seen = layer_inputs(segments)
+    got = layer(ms.Tensor(x), 2, *rotary, mask, seen).asnumpy()
+    np.testing.assert_allclose(got, repeated_heads(layer, x, segments), atol=1e-6)
+    assert (got[segments.reshape(-1) == 0] == 0).all()
+
+
+def test_a_fully_masked_row_is_finite():
+    query, key, value = (ms.Tensor(normal(seed, 1, 2, 4)) for seed in range(3))
+    hidden = ms.Tensor(additive(np.zeros((1, 2, 2), bool)))
+    for context in (attend(query, key, value, hidden), Attend()(query, key, value, hidden)[0]):
+        assert np.isfinite(context.asnumpy()).all()
+
+
+def test_float16_products_stay_close_to_float32():
+    segments = np.array([[1, 1, 1, 1]])
+    x, rotary, mask, seen = layer_inputs(segments)
+    exact, rounded = (
+        Attention(CONFIG, np.random.default_rng(0), dtype)(ms.Tensor(x), 1, *rotary, mask, seen)
+        for dtype in (ms.float32, ms.float16)
+    )
+    assert rounded.dtype == ms.float32
+    difference = np.abs(exact.asnumpy() - rounded.asnumpy()).max()
+    assert 0 < difference < 5e-3 * np.abs(exact.asnumpy()).max()
+
+
+def test_flash_attend_calls_the_kernel_as_documented(monkeypatch):
+    """The call binds to the installed signature, and a stand-in written from its documentation agrees.
+
+    The kernel itself exists only on Ascend.
+    """
+    signature = inspect.signature(ms.ops.flash_attention_score)
+    batch, length, heads, groups, size = 2, 5, 6, 2, 4
+    mask = additive(packed(np.array([[1, 1, 2, 2, 2], [1, 1, 1, 1, 1]])))
+
+    def stand_in(*args, **kwargs):
+        call = signature.bind(*args, **kwargs)
+        call.apply_defaults()
+        given = call.arguments
+        assert (given["input_layout"], given["sparse_mode"], given["keep_prob"]) == ("BNSD", 1, 1.0)
+        assert given["attn_mask"].shape == (batch, 1, length, length) and given["attn_mask"].dtype == ms.bool_
+        q, k, v = (given[name].asnumpy() for name in ("query", "key", "value"))
+        k, v = (np.repeat(t, given["head_num"] // t.shape[1], axis=1) for t in (k, v))
+        scores = np.where(given["attn_mask"].asnumpy(), -np.inf, given["scalar_value"] * (q @ k.transpose(0, 1, 3, 2)))
+        weights = np.exp(scores)
+        return ms.Tensor(weights / weights.sum(-1, keepdims=True) @ v)
+
+    monkeypatch.setattr(ms.ops, "flash_attention_score", stand_in)
+    query = ms.Tensor(normal(0, batch * groups, heads // groups * length, size))
+    key, value = (ms.Tensor(normal(seed, batch * groups, length, size)) for seed in (1, 2))
+    wide = ms.Tensor(np.repeat(mask[:, None], heads, axis=1).reshape(batch * groups, -1, length))
+    got = flash_attend(query, key, value, ms.Tensor(mask), heads)
+    np.testing.assert_allclose(got.asnumpy(), attend(query, key, value, wide).asnumpy(), atol=1e-5)

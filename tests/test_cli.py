@@ -1,0 +1,81 @@
+"""The command line: one line for a mistake, the exit code a script can act on, the report's path."""
+
+import subprocess
+import sys
+
+import pytest
+from tiny_notebooks import write_notebook
+
+from workbench.cli import main
+
+
+def one_line(capsys):
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("workbench: "), (out, err)
+    return err.removeprefix("workbench: ").rstrip("\n")
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["run", "01_a.ipynb", "-p", "STPES=3", "--out", "r"], "unknown parameter 'STPES'; did you mean 'STEPS'? (known: NAME, STEPS)"),
+        (["run", "01_a.ipynb", "-p", "STEPS=2.5", "--out", "r"], "parameter STEPS: '2.5' is a float, expected int like 600"),
+        (["run", "01_a.ipynb", "-p", "STEPS=1", "-p", "STEPS=2", "--out", "r"], "parameter STEPS: given twice"),
+        (["run", "01_a.ipynb", "-p", "STEPS", "--out", "r"], "-p STEPS: expected NAME=VALUE"),
+        (["run", "01_a.ipynb", "-p", "RUN=x", "--out", "r"], "use --out x"),
+        (["run", "01_a.ipynb"], "Missing option '--out'"),
+        (["run", "--out", "r"], "no notebook given"),
+        (["run", "no.ipynb", "--out", "r"], "no such notebook"),
+        (["run", "01_a.ipynb", "--out", "r", "--timeout", "-3"], "--timeout"),
+        (["run", "01_a.ipynb", "--out", "r", "--steps", "3"], "--steps"),
+        (["report", "r"], "no such run folder"),
+        (["refresh"], "no notebook in ./notebooks"),
+        (["rnu"], "No such command 'rnu'"),
+    ],
+)
+def test_mistakes_are_one_line_and_start_nothing(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    write_notebook(tmp_path / "01_a.ipynb", "1")
+    assert main(arguments) == 2
+    assert message in one_line(capsys)
+    assert not (tmp_path / "r").exists()
+
+
+def test_run_then_report(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_notebook(
+        tmp_path / "nb/01_a.ipynb",
+        "from workbench.run_folder import Number, RunFolder\n"
+        "RunFolder.at(RUN).write_result('01_a', title='标题', summary=NAME, numbers=[Number('steps', STEPS)])",
+    )
+    assert main(["run", "nb/01_a.ipynb", "-p", "NAME=甲=乙 丙", "-p", "STEPS=1234", "--out", "runs/a b"]) == 0
+    out, err = capsys.readouterr()
+    report = tmp_path / "runs/a b/report.html"
+    assert out == f"{report}\n" and "\r" not in err and len(err.splitlines()) == 2
+    page = report.read_text(encoding="utf-8")
+    assert "甲=乙 丙" in page and "1,234" in page and "标题" in page
+    report.unlink()
+    assert main(["report", "runs/a b"]) == 0
+    assert capsys.readouterr().out == f"{report}\n" and report.read_text(encoding="utf-8") == page
+
+
+def test_a_failed_cell_exits_1_with_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_notebook(tmp_path / "notebooks/01_a.ipynb", "from workbench.errors import DataError\nraise DataError('no text in 语料; give DATA')")
+    assert main(["run", "notebooks/01_a.ipynb", "--out", "r"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "" and "Traceback" not in err
+    assert err.splitlines()[-1].startswith("workbench: no text in 语料; give DATA (01_a.ipynb, code cell 2; executed notebook: ")
+    assert main(["refresh"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1].endswith("; no notebook was changed")
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from workbench.cli import main; "
+        "assert main(['--help']) == main([]) == main(['run', '--help']) == main(['--version']) == 0; "
+        "print([m for m in ('mindspore', 'papermill', 'nbconvert', 'plotly', 'rich', 'numpy') if m in sys.modules])"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1] == "[]" and "Usage: workbench run [OPTIONS]" in ended.stdout

@@ -1,0 +1,151 @@
+"""masks.py against loops, against each other, and at the edges."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import workbench  # noqa: F401  (sets MindSpore's environment)
+import mindspore as ms
+
+from workbench.errors import DataError, SettingError
+from workbench.model.masks import (
+    MASKED,
+    additive,
+    cached_causal_mask,
+    causal,
+    discard,
+    document_positions,
+    packed,
+    packed_causal_mask,
+    visible,
+)
+
+
+def by_loops(query_positions, key_positions, query_segments, key_segments, rule):
+    """The definition again, one pair at a time."""
+    mask = np.zeros((len(query_positions), len(key_positions)), bool)
+    for i, j in itertools.product(range(len(query_positions)), range(len(key_positions))):
+        same = query_segments[i] == key_segments[j] and query_segments[i] > 0
+        mask[i, j] = same and rule(query_positions[i], key_positions[j])
+    return mask
+
+
+RULES = [
+    ({"kind": "causal"}, lambda q, k: k <= q),
+    ({"kind": "sliding", "window": 1}, lambda q, k: k == q),
+    ({"kind": "sliding", "window": 2}, lambda q, k: k in (q, q - 1)),
+    ({"kind": "prefix", "prefix_length": 0}, lambda q, k: k <= q),
+    ({"kind": "prefix", "prefix_length": 2}, lambda q, k: k <= q or k in (0, 1)),
+]
+
+
+@pytest.mark.parametrize("options, rule", RULES)
+def test_every_small_row_of_segments(options, rule):
+    """All segment rows up to 4 long over {0, 1, 2}, positions in the row, every kind."""
+    for length in range(1, 5):
+        for segments in itertools.product(range(3), repeat=length):
+            positions = np.arange(length)
+            expected = by_loops(positions, positions, segments, segments, rule)
+            got = visible(positions, positions, np.array(segments), np.array(segments), **options)
+            np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("options, rule", RULES)
+def test_every_small_query_and_past(options, rule):
+    for new, past in itertools.product(range(1, 5), range(5)):
+        queries, keys = np.arange(past, past + new), np.arange(past + new)
+        expected = by_loops(queries, keys, [1] * new, [1] * (past + new), rule)
+        np.testing.assert_array_equal(visible(queries, keys, **options), expected)
+        if options["kind"] == "causal":
+            np.testing.assert_array_equal(causal(new, past), expected)
+
+
+@pytest.mark.parametrize("past", [0, 3, 7])
+@pytest.mark.parametrize("new", [1, 4])
+def test_a_chunk_after_a_past_is_the_last_rows_of_the_whole(past, new):
+    np.testing.assert_array_equal(causal(new, past), causal(past + new)[past:])
+    positions = ms.Tensor(np.arange(past, past + new, dtype=np.int32)[None])
+    got = cached_causal_mask(positions, 12).asnumpy()[0]
+    np.testing.assert_array_equal(got == 0, causal(12)[past : past + new])
+
+
+def test_cached_rows_have_their_own_past():
+    got = cached_causal_mask(ms.Tensor(np.array([[0], [3]], np.int32)), 5).asnumpy()
+    np.testing.assert_array_equal(got == 0, [[[1, 0, 0, 0, 0]], [[1, 1, 1, 1, 0]]])
+
+
+def rows_of_documents(max_length=9):
+    """Padding, then documents numbered from 1, then padding."""
+    sizes = st.lists(st.integers(1, 4), min_size=1, max_size=3)
+    return st.tuples(st.integers(0, 2), sizes, st.integers(0, 2)).map(
+        lambda parts: [0] * parts[0] + [i + 1 for i, n in enumerate(parts[1]) for _ in range(n)] + [0] * parts[2]
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(rows_of_documents())
+def test_packed_documents_are_as_if_alone(row):
+    for options, _ in RULES:
+        mask = packed(np.array(row), **options)
+        alone = np.zeros_like(mask)
+        for segment in set(row) - {0}:
+            where = np.flatnonzero(np.array(row) == segment)
+            alone[np.ix_(where, where)] = packed(np.ones(len(where), int), **options)
+        np.testing.assert_array_equal(mask, alone)
+
+
+@settings(deadline=None, max_examples=25)
+@given(rows_of_documents())
+def test_the_operators_give_the_same_as_numpy(row):
+    segments = np.array([row, row[::-1]], np.int32)
+    got = packed_causal_mask(ms.Tensor(segments)).asnumpy()
+    assert got.dtype == np.float32
+    np.testing.assert_array_equal(got, additive(packed(segments)))
+
+
+def test_document_positions_start_anew():
+    got = document_positions(np.array([[0, 0, 1, 1, 1, 2], [3, 3, 4, 0, 0, 0]]))
+    np.testing.assert_array_equal(got, [[0, 1, 0, 1, 2, 0], [0, 1, 0, 0, 1, 2]])
+
+
+def test_additive_is_finite_and_hides_exactly():
+    mask = additive(np.array([True, False]))
+    assert mask.dtype == np.float32 and np.isfinite(mask).all() and mask[0] == 0
+    # A hidden score of 1000 beside a visible one of -1000 still gets a probability of exactly 0.
+    scores = np.array([-1000, 1000], np.float32) + mask
+    weights = np.exp(scores - scores.max())
+    assert weights[1] == 0 and weights[0] == 1
+    assert mask[1] == np.float32(MASKED)
+
+
+def test_discard_is_the_opposite_sense():
+    expected = [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
+    np.testing.assert_array_equal(discard(additive(causal(3))), expected)
+    assert discard(additive(causal(3))).dtype == bool
+    np.testing.assert_array_equal(discard(packed_causal_mask(ms.Tensor([[1, 1, 1]], ms.int32))).asnumpy()[0], expected)
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"kind": "casual"}, "did you mean 'causal'"),
+        ({"kind": "sliding"}, "window=None"),
+        ({"kind": "sliding", "window": 0}, "at least 1"),
+        ({"kind": "prefix", "prefix_length": -1}, "prefix_length=-1"),
+        ({"kind": "causal", "window": 4}, "leave it out"),
+        ({"query_segments": np.ones(3, int)}, "give both or neither"),
+    ],
+)
+def test_wrong_options_are_refused_in_one_line(options, told):
+    with pytest.raises(SettingError) as error:
+        visible(np.arange(3), np.arange(3), **options)
+    assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_segment_in_two_pieces_is_refused():
+    with pytest.raises(DataError, match="two pieces"):
+        packed(np.array([1, 2, 1]))
+    assert packed(np.array([0, 1, 0, 2, 0])).sum() == 2

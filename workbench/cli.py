@@ -1,0 +1,125 @@
+"""The command line: ``workbench run``, ``workbench report``, ``workbench refresh``.
+
+Exit codes: 0 it went well; 1 a notebook failed; 2 something the person gave is wrong, and nothing
+was started; 130 or 143 stopped by SIGINT or SIGTERM. A mistake is told in one line on standard
+error, without a traceback; so is progress. Standard output holds only the result's path. Costs
+nothing for ``--help``: what runs notebooks is imported when a command needs it.
+"""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Any, Sequence
+
+import click
+
+from workbench import __version__
+from workbench.errors import UserError
+from workbench.parameters import parse_assignments
+
+NOTEBOOKS = click.argument("notebooks", nargs=-1, type=click.Path(path_type=Path))
+TIMEOUT = click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Seconds a cell may take; no limit if not given."
+)
+
+
+@click.group(invoke_without_command=True)
+@click.version_option(__version__, message="workbench %(version)s")
+@click.pass_context
+def commands(context: click.Context) -> None:
+    """Pretraining language models with MindSpore: notebooks to look with, the same notebooks as jobs."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@commands.command("run", no_args_is_help=False)
+@NOTEBOOKS
+@click.option("-p", "given", multiple=True, metavar="NAME=VALUE", help="Set a notebook parameter; may be repeated.")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="The run folder.")
+@TIMEOUT
+def run_command(notebooks: Sequence[Path], given: Sequence[str], out: Path, timeout: float | None) -> int:
+    """Run NOTEBOOKS in order into the run folder RUN and write its report.
+
+    Every name and value is checked against the notebooks' parameters before anything starts.
+    Relative paths are relative to where you are.
+    """
+    if not notebooks:
+        raise click.UsageError("no notebook given; for example: workbench run notebooks/01_*.ipynb --out runs/demo")
+    values = parse_assignments(given)
+    from workbench import jobs
+    from workbench.progress import Progress
+    from workbench.run_folder import RunFolder
+
+    folder = RunFolder.at(out)
+    planned = jobs.plan(notebooks, values, folder.path, Path.cwd())
+    try:
+        jobs.run(planned, folder, Progress(folder.path / "metrics.jsonl"), timeout)
+    except jobs.JobFailed as failure:
+        return _tell(f"{failure}; report: {folder.report}", 1)
+    click.echo(folder.report)
+    return 0
+
+
+@commands.command("report")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="RUN")
+def report_command(folder: Path) -> None:
+    """Write the pages and the report of the run folder RUN again, from what is in it."""
+    from workbench.pages import write_pages
+    from workbench.report import write_report
+    from workbench.run_folder import RunFolder
+
+    run = RunFolder.at(folder)
+    write_pages(run.notebooks)
+    click.echo(write_report(run))
+
+
+@commands.command("refresh")
+@NOTEBOOKS
+@TIMEOUT
+def refresh_command(notebooks: Sequence[Path], timeout: float | None) -> int:
+    """Run NOTEBOOKS (all of notebooks/ if none is given) as they are and store their outputs in place."""
+    found = list(notebooks) or sorted(Path("notebooks").glob("*.ipynb"))
+    if not found:
+        raise click.UsageError("no notebook in ./notebooks; run this in the repository or name the notebooks")
+    from workbench.jobs import JobFailed
+    from workbench.notebook_store import refresh
+
+    try:
+        changed = refresh(found, timeout)
+    except JobFailed as failure:
+        return _tell(f"{failure}; no notebook was changed", 1)
+    for path in changed:
+        click.echo(path)
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    stopped_by: list[int] = []
+
+    def stop(number: int, frame: Any) -> None:
+        stopped_by.append(number)
+        raise KeyboardInterrupt
+
+    # A scheduler that takes the machine back sends SIGTERM: stop as for Ctrl-C, the kernel is
+    # interrupted and may save, and pages and report are written.
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        return commands.main(args=arguments, prog_name="workbench", standalone_mode=False) or 0
+    except UserError as error:
+        return _tell(str(error), 2)
+    except click.ClickException as error:
+        return _tell(error.format_message(), 2)
+    except (KeyboardInterrupt, click.Abort):
+        return _tell("stopped", 143 if stopped_by else 130)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _tell(message: str, code: int) -> int:
+    print("workbench: " + " ".join(message.split("\n")), file=sys.stderr, flush=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

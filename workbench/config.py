@@ -1,0 +1,209 @@
+"""Every setting, in frozen dataclasses that check themselves.
+
+One source for the notebooks' parameters, the command line and checkpoints. Field names are
+Hugging Face's where one exists. A wrong name is refused with the nearest known one, a wrong
+type or value with what was given, what is allowed and which setting to change.
+
+    DataConfig(sequence_length=256)          checked when it is made
+    RunConfig.from_dict(run.config())        and when it is read back
+    fingerprint(config)                      a short hash that names the settings
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Mapping, get_type_hints
+
+from workbench.errors import SettingError, unknown_name
+
+
+def settings(cls: type) -> type:
+    """Class decorator: a frozen keyword-only dataclass whose names and types are checked.
+
+    An ``int`` is accepted where a ``float`` is asked for (and stored as a float); nothing else
+    is converted. Raises SettingError.
+    """
+    cls = dataclass(frozen=True, kw_only=True)(cls)
+    made, hints, names = cls.__init__, get_type_hints(cls), [f.name for f in fields(cls)]
+
+    def __init__(self, **values: Any) -> None:
+        for name, value in values.items():
+            if name not in names:
+                raise unknown_name("setting", name, names)
+            hint = hints[name]
+            if hint is float and type(value) is int:
+                values[name] = value = float(value)
+            if hint in (int, float, str, bool) and type(value) is not hint:
+                raise SettingError(f"{name}: {value!r} is a {type(value).__name__}, expected {hint.__name__}")
+        made(self, **values)
+
+    cls.__init__ = __init__
+    return cls
+
+
+def require(ok: bool, name: str, value: Any, allowed: str) -> None:
+    """Raise SettingError for setting ``name`` unless ``ok``; ``allowed`` says what would be."""
+    if not ok:
+        raise SettingError(f"{name}={value!r} is not allowed: {allowed}")
+
+
+@settings
+class DataConfig:
+    """Which text, and what the pipeline does to it."""
+
+    data: str = "data_samples/corpus"  # files, a folder or a glob: the base source
+    tasks: str = "data_samples/tasks.jsonl"  # task samples with metadata; "" for none
+    tokenizer: str = "data_samples/tokenizer"  # a Hugging Face tokenizer folder, or "train:VOCAB_SIZE"
+    sequence_length: int = 128  # positions a sample
+    overlap: float = 0.25  # share of a window that repeats the end of the one before
+    unicode_form: str = "NFC"  # NFC (safe for Chinese), NFKC (turns full-width punctuation into ASCII) or none
+    base_share: float = 0.7
+    task_share: float = 0.2
+    perturbed_share: float = 0.1
+    validation_share: float = 0.05  # of the base documents, chosen by content hash
+    seed: int = 20231024
+
+    def __post_init__(self) -> None:
+        require(self.sequence_length >= 8, "sequence_length", self.sequence_length, "at least 8")
+        require(0 <= self.overlap <= 0.9, "overlap", self.overlap, "between 0 and 0.9")
+        require(self.unicode_form in ("NFC", "NFKC", "none"), "unicode_form", self.unicode_form, "NFC, NFKC or none")
+        require(0 <= self.validation_share < 0.5, "validation_share", self.validation_share, "0 to 0.5")
+        for name in ("base_share", "task_share", "perturbed_share"):
+            require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
+        total = self.base_share + self.task_share + self.perturbed_share
+        require(
+            abs(total - 1) < 1e-6,
+            "base_share, task_share, perturbed_share",
+            (self.base_share, self.task_share, self.perturbed_share),
+            f"they must sum to 1, not {total:g}",
+        )
+        require(self.base_share > 0, "base_share", self.base_share, "above 0, an epoch is one pass over the base")
+
+
+@settings
+class ModelConfig:
+    """A LLaMA-like decoder; names as in ``transformers.LlamaConfig``."""
+
+    vocab_size: int = 2048
+    hidden_size: int = 128
+    intermediate_size: int = 352
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 4
+    num_key_value_heads: int = 2
+    max_position_embeddings: int = 256
+    rope_theta: float = 10000.0
+    rms_norm_eps: float = 1e-5
+    initializer_range: float = 0.02
+    tie_word_embeddings: bool = True
+    num_tasks: int = 16  # rows of the task embedding; row 0 means no task and stays zero
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "intermediate_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "max_position_embeddings",
+            "num_tasks",
+        ):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(
+            self.hidden_size % self.num_attention_heads == 0,
+            "hidden_size",
+            self.hidden_size,
+            f"a multiple of num_attention_heads={self.num_attention_heads}",
+        )
+        require(self.head_dim % 2 == 0, "hidden_size", self.hidden_size, "hidden_size/num_attention_heads must be even")
+        require(
+            self.num_attention_heads % self.num_key_value_heads == 0,
+            "num_key_value_heads",
+            self.num_key_value_heads,
+            f"a divisor of num_attention_heads={self.num_attention_heads}",
+        )
+        require(self.rms_norm_eps >= 1e-7, "rms_norm_eps", self.rms_norm_eps, "at least 1e-7 (below it fp16 gradients are not finite)")
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden_size // self.num_attention_heads
+
+
+@settings
+class TrainConfig:
+    """The optimizer, the loss scale and the length of the run."""
+
+    steps: int = 600
+    batch_size: int = 16  # samples a step, over all ranks
+    learning_rate: float = 3e-3
+    warmup_steps: int = 40
+    min_lr_ratio: float = 0.1  # the cosine ends at learning_rate * min_lr_ratio
+    weight_decay: float = 0.1
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.95
+    adam_epsilon: float = 1e-8
+    max_grad_norm: float = 1.0
+    init_loss_scale: float = 65536.0
+    min_loss_scale: float = 1.0
+    max_loss_scale: float = 16777216.0
+    loss_scale_factor: float = 2.0
+    loss_scale_window: int = 200  # good steps before the scale grows
+    lm_weight: float = 1.0
+    instruction_weight: float = 0.3
+    fact_weight: float = 0.1
+    precision: str = "float32"
+    recompute: str = "none"
+    eval_steps: int = 200
+    save_steps: int = 200
+    save_total_limit: int = 2
+    seed: int = 20231024
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "eval_steps", "save_steps", "save_total_limit", "loss_scale_window"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "0 or more")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
+        require(0 <= self.min_lr_ratio <= 1, "min_lr_ratio", self.min_lr_ratio, "between 0 and 1")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        for name in ("adam_beta1", "adam_beta2"):
+            require(0 <= getattr(self, name) < 1, name, getattr(self, name), "at least 0, below 1")
+        require(self.adam_epsilon > 0, "adam_epsilon", self.adam_epsilon, "above 0")
+        require(self.max_grad_norm > 0, "max_grad_norm", self.max_grad_norm, "above 0")
+        require(self.loss_scale_factor > 1, "loss_scale_factor", self.loss_scale_factor, "above 1")
+        require(
+            0 < self.min_loss_scale <= self.init_loss_scale <= self.max_loss_scale,
+            "init_loss_scale",
+            self.init_loss_scale,
+            f"between min_loss_scale={self.min_loss_scale:g} and max_loss_scale={self.max_loss_scale:g}",
+        )
+        for name in ("lm_weight", "instruction_weight", "fact_weight"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require(self.precision in ("float32", "float16"), "precision", self.precision, "float32 or float16")
+        require(self.recompute in ("none", "block"), "recompute", self.recompute, "none or block")
+
+
+@settings
+class RunConfig:
+    """All settings of a run, as ``config.json`` and checkpoints hold them."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    device: str = "CPU"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Nested plain values, JSON-ready; ``from_dict`` gives an equal config back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "RunConfig":
+        """Read back what ``as_dict`` wrote. Raises SettingError for unknown names and wrong values."""
+        rooms = {"data": DataConfig, "model": ModelConfig, "train": TrainConfig}
+        return cls(**{k: rooms[k](**v) if k in rooms else v for k, v in values.items()})
+
+
+def fingerprint(*parts: Any) -> str:
+    """Sixteen hex digits that name ``parts`` (configs, or anything JSON can hold)."""
+    plain = [asdict(p) if hasattr(p, "__dataclass_fields__") else p for p in parts]
+    text = json.dumps(plain, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode("utf-8"), digest_size=8).hexdigest()

@@ -1,0 +1,1 @@
+"""Text in, batches out: documents, cleaning, tokens, windows, tasks, mixture, order."""

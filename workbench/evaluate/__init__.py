@@ -1,0 +1,1 @@
+"""Evaluation: deterministic samples, baselines beside every score, intervals."""

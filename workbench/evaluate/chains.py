@@ -1,0 +1,157 @@
+"""Chain depth: how many questions in a row, each about the answer before, does a model get right?
+
+A chain is a list of questions with one exact gold answer each; from the second on, a question
+refers to the answer before it ("Where was that person born?"). The model is asked in turn, with
+all earlier questions and its own answers in front of it, and must give the gold answer, no more
+and no less, up to the end of the line. The depth of a chain is its longest correct prefix; the
+first wrong answer ends it.
+
+What the article's script does differently, and why not here: it never compares with a gold
+answer, so a model that always says the same scores full depth under a lenient check; it drops
+the earlier questions from the context; and depth is capped by chain length, so lengths are
+reported beside it.
+
+Beside the depth: the share of chains still right at each hop, the accuracy of each hop when the
+answers before it are given (``given``), and a constant answer as a baseline.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Sequence
+
+import numpy as np
+
+from workbench.data.tasks import answer_of, language_of, prompt_of
+from workbench.data.tokenizing import begin_id, encode
+from workbench.errors import DataError
+from workbench.evaluate.intervals import Estimate, bootstrap
+from workbench.model.generate import generate
+
+MAX_ANSWER_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Questions and gold answers in order, in one language."""
+
+    id: str
+    language: str
+    turns: tuple[tuple[str, str], ...]
+
+    def __len__(self) -> int:
+        return len(self.turns)
+
+
+@dataclass(frozen=True)
+class ChainResult:
+    """One chain as the model went through it; ``answers`` ends with the first wrong one."""
+
+    chain: Chain
+    answers: tuple[str, ...]
+    depth: int
+
+
+@dataclass(frozen=True)
+class ChainReport:
+    """Depth over all chains, with baselines; arrays are indexed by hop from 0."""
+
+    results: tuple[ChainResult, ...]
+    depth: Estimate
+    constant_depth: Estimate  # always answering what is most often right at that hop
+    survival: np.ndarray  # share of chains right up to and with hop i, among those that long
+    given: np.ndarray  # accuracy of hop i with gold answers before it
+    lengths: dict[int, int]  # chain length → chains
+
+
+def read_chains(path: str | Path) -> list[Chain]:
+    """Chains of a .jsonl file (``id``, ``language``, ``turns``). Raises DataError with the line."""
+    file = Path(path).expanduser()
+    if not file.is_file():
+        raise DataError(f"chains={str(path)!r}: no such file; give a .jsonl of chains of questions")
+    chains = []
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            turns = tuple((t["question"], t["answer"]) for t in row["turns"])
+            chains.append(Chain(str(row["id"]), row.get("language") or language_of(turns[0][0]), turns))
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise DataError(f"{file}:{number}: not a chain ({type(error).__name__}: {error})") from error
+    if not chains:
+        raise DataError(f"{file}: no chains in it")
+    return chains
+
+
+def evaluate_chains(model, tokenizer, chains: Sequence[Chain], task_id: int = 0) -> ChainReport:
+    """Ask every chain, greedily and in batches by hop. ``task_id`` is given to every token."""
+    answers: list[list[str]] = [[] for _ in chains]
+    alive = list(range(len(chains)))
+    given_right: list[list[bool]] = [[] for _ in range(max(len(c) for c in chains))]
+    for hop in range(max(len(c) for c in chains)):
+        alive = [i for i in alive if len(chains[i]) > hop]
+        # A chain that is still right has given gold answers so far, so both questions are one.
+        reached = [i for i, chain in enumerate(chains) if len(chain) > hop]
+        said = _ask(model, tokenizer, [chains[i] for i in reached], hop, task_id)
+        for i, answer in zip(reached, said):
+            right = answer == chains[i].turns[hop][1]
+            given_right[hop].append(right)
+            if i in alive:
+                answers[i].append(answer)
+                if not right:
+                    alive.remove(i)
+    results = tuple(
+        ChainResult(chain, tuple(said), sum(a == g for a, (_, g) in zip(said, chain.turns)))
+        for chain, said in zip(chains, answers)
+    )
+    return _report(results, given_right)
+
+
+def _ask(model, tokenizer, chains: list[Chain], hop: int, task_id: int) -> list[str]:
+    """The model's answer to question ``hop`` of each chain, with gold answers to those before."""
+    prompts = [prompt_ids(tokenizer, chain, hop) for chain in chains]
+    out = generate(
+        model,
+        prompts,
+        max_new_tokens=MAX_ANSWER_TOKENS,
+        stop_ids=line_ends(tokenizer),
+        task_ids=[task_id] * len(prompts),
+    )
+    return [tokenizer.decode(ids, skip_special_tokens=True).split("\n")[0].strip() for ids in out]
+
+
+def prompt_ids(tokenizer, chain: Chain, hop: int) -> list[int]:
+    """Tokens up to the answer of question ``hop``: begin of text, and each part as in training."""
+    parts = []
+    for question, answer in chain.turns[:hop]:
+        parts += [prompt_of(question, chain.language), answer_of(answer, chain.language)]
+    parts.append(prompt_of(chain.turns[hop][0], chain.language))
+    return [begin_id(tokenizer)] + [i for part in parts for i in encode(tokenizer, part).ids.tolist()]
+
+
+def line_ends(tokenizer) -> list[int]:
+    """The ids that end an answer: end of text, and every token with a line end in it."""
+    ids = range(len(tokenizer))
+    texts = tokenizer.batch_decode([[i] for i in ids])
+    return sorted({tokenizer.eos_token_id, *(i for i, text in zip(ids, texts) if "\n" in text)})
+
+
+def _report(results: tuple[ChainResult, ...], given_right: list[list[bool]]) -> ChainReport:
+    chains = [r.chain for r in results]
+    longest = max(len(c) for c in chains)
+    common = [Counter(c.turns[h][1] for c in chains if len(c) > h).most_common(1)[0][0] for h in range(longest)]
+    constant = []
+    for chain in chains:
+        depth = 0
+        while depth < len(chain) and chain.turns[depth][1] == common[depth]:
+            depth += 1
+        constant.append(depth)
+    survival = [np.mean([r.depth > h for r in results if len(r.chain) > h]) for h in range(longest)]
+    return ChainReport(
+        results,
+        bootstrap(np.asarray([r.depth for r in results])),
+        bootstrap(np.asarray(constant)),
+        np.asarray(survival),
+        np.asarray([np.mean(g) for g in given_right]),
+        dict(sorted(Counter(len(c) for c in chains).items())),
+    )

@@ -1,0 +1,1 @@
+"""The model: masks, attention, the decoder and its heads, decoding."""

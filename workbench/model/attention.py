@@ -1,0 +1,208 @@
+"""Grouped-query attention with rotary positions, for whole sequences and for cached decoding.
+
+    B rows   S positions   D hidden size   H query heads   K key/value heads   G = H / K
+    C head dimension   L cache length   Q new positions   N = B * S
+
+Costs a layer: one (B, H, S, S) array of probabilities kept for the backward pass. What broadcasts
+over S x S or over heads is expanded once a step (``AttentionInputs``) and shared by all layers,
+because on the CPU a broadcasting operator takes several times a same-shape one. Queries are
+grouped instead of keys repeated, so grouped-query attention copies nothing.
+
+Not here: dropout, attention biases. ``flash_attend`` calls Ascend's fused kernel and has not been
+run on Ascend.
+"""
+
+import numpy as np
+import mindspore as ms
+from mindspore import nn, ops
+
+from workbench.config import ModelConfig
+from workbench.model.masks import discard
+
+
+def rotary_table(config: ModelConfig) -> tuple[np.ndarray, np.ndarray]:
+    """cos and sin, float32 (max_position_embeddings, C), of RoFormer's angles (Su et al. 2021, eq. 15).
+
+    Both halves of the last axis hold the same C/2 frequencies, as in Hugging Face's Llama; the
+    first half of sin is negated, so that ``x * cos + swap_halves(x) * sin`` is the rotation.
+    """
+    half = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
+    angles = np.arange(config.max_position_embeddings)[:, None] / config.rope_theta ** half[None, :]
+    cos, sin = np.cos(angles), np.sin(angles)
+    return (
+        np.concatenate([cos, cos], axis=1).astype(np.float32),
+        np.concatenate([-sin, sin], axis=1).astype(np.float32),
+    )
+
+
+def rotate(x, cos, sin):
+    """Rotary embedding of x (..., C) by cos and sin of the same shape (``rotary_table``)."""
+    first, second = ops.split(x, x.shape[-1] // 2, -1)
+    return ops.add(ops.mul(x, cos), ops.mul(ops.concat((second, first), -1), sin))
+
+
+def attend(query, key, value, mask):
+    """softmax(query key^T + mask) value: (M, R, C), (M, T, C), (M, T, C), additive (M, R, T) -> (M, R, C).
+
+    The plain definition (Vaswani et al. 2017, eq. 1), the 1/sqrt(C) already in ``query``. Scores
+    and softmax are float32 whatever the type of the operands.
+    """
+    scores = ops.BatchMatMul(transpose_b=True)(query, key)
+    scores = ops.add(ops.cast(scores, ms.float32), mask)
+    probabilities = ops.Softmax(-1)(scores)
+    return ops.BatchMatMul()(ops.cast(probabilities, value.dtype), value)
+
+
+class Attend(nn.Cell):
+    """``attend`` in float32, with its gradient written by hand; returns (context, probabilities).
+
+    The probabilities are there for the backward pass and to be looked at: their gradient is not
+    propagated. With P the probabilities and dO the gradient of the context (Dao et al. 2022,
+    appendix B.2), dS = P * (dO V^T - rowsum(dO * O)). The row sum becomes one more column of the
+    product, so that nothing is broadcast or reduced over S x S: MindSpore's own softmax gradient
+    on the CPU is Mul, ReduceSum, Sub (broadcast), Mul.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.product, self.softmax = ops.BatchMatMul(), ops.Softmax(-1)
+        self.product_bt, self.product_at = ops.BatchMatMul(transpose_b=True), ops.BatchMatMul(transpose_a=True)
+        self.concat, self.row_mean = ops.Concat(-1), ops.ReduceMean(True)
+
+    def construct(self, query, key, value, mask):
+        probabilities = self.softmax(ops.add(self.product_bt(query, key), mask))
+        return self.product(probabilities, value), probabilities
+
+    def bprop(self, query, key, value, mask, out, dout):
+        (context, probabilities), gradient = out, dout[0]
+        # The mean and not the sum, because only the former has a fast kernel; -C in the new column
+        # of V makes it the sum again.
+        row_mean = self.row_mean(ops.mul(gradient, context), -1)
+        extended_value = self.concat((value, ops.full_like(value[:, :, :1], -float(value.shape[2]))))
+        scores = ops.mul(probabilities, self.product_bt(self.concat((gradient, row_mean)), extended_value))
+        return (
+            self.product(scores, key),
+            self.product_at(scores, query),
+            self.product_at(probabilities, gradient),
+            ops.zeros_like(mask),
+        )
+
+
+def flash_attend(query, key, value, mask, heads):
+    """``attend`` by Ascend's fused kernel, float16: nothing of size S x S is kept for the backward pass.
+
+    query (B*K, G*S, C), key and value (B*K, S, C) as in ``attend``, but mask additive (B, S, S),
+    the same for all heads. Not run on Ascend: checked against the kernel's signature and, on the
+    CPU, against what its documentation says it computes.
+    """
+    batch, length = mask.shape[0], mask.shape[1]
+    size = query.shape[-1]
+    groups = key.shape[0] // batch
+    context = ops.flash_attention_score(
+        ops.reshape(query, (batch, heads, length, size)),
+        ops.reshape(key, (batch, groups, length, size)),
+        ops.reshape(value, (batch, groups, length, size)),
+        heads,
+        attn_mask=discard(ops.expand_dims(mask, 1)),
+        scalar_value=1.0,
+        input_layout="BNSD",
+        sparse_mode=1,
+    )
+    return ops.reshape(context, query.shape)
+
+
+class Linear(nn.Cell):
+    """``x @ weight^T`` without bias: (..., in) -> (..., out); weight (out, in) as in torch.
+
+    With ``compute_dtype`` float16 both operands are cast for the product and the result is cast
+    back to float32.
+    """
+
+    def __init__(self, in_size: int, out_size: int, scale: float, rng: np.random.Generator, compute_dtype) -> None:
+        super().__init__()
+        values = rng.normal(0.0, scale, (out_size, in_size)).astype(np.float32)
+        self.weight = ms.Parameter(ms.Tensor(values), name="weight")
+        self.out_size, self.compute_dtype = out_size, compute_dtype
+        self.matmul = ops.MatMul()
+
+    def construct(self, x):
+        return linear(self.matmul, x, self.weight, self.compute_dtype)
+
+
+def linear(matmul, x, weight, compute_dtype):
+    """x (N, in) times weight (out, in) transposed, computed in ``compute_dtype``, float32 out."""
+    weight = ops.transpose(weight, (1, 0))
+    if compute_dtype == ms.float32:
+        return matmul(x, weight)
+    return ops.cast(matmul(ops.cast(x, compute_dtype), ops.cast(weight, compute_dtype)), ms.float32)
+
+
+class Attention(nn.Cell):
+    """Self-attention of one layer; weights named as in Hugging Face's Llama."""
+
+    def __init__(
+        self, config: ModelConfig, rng: np.random.Generator, compute_dtype, flash_attention: bool = False
+    ) -> None:
+        super().__init__()
+        size, scale = config.hidden_size, config.initializer_range
+        self.heads, self.groups, self.head_dim = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+        )
+        kv_size = self.groups * self.head_dim
+        self.q_proj = Linear(size, size, scale, rng, compute_dtype)
+        self.k_proj = Linear(size, kv_size, scale, rng, compute_dtype)
+        self.v_proj = Linear(size, kv_size, scale, rng, compute_dtype)
+        self.o_proj = Linear(size, size, scale, rng, compute_dtype)
+        self.compute_dtype, self.flash_attention = compute_dtype, flash_attention
+        self.attend = Attend()
+
+    def project(self, x, batch, cos_query, sin_query, cos_key, sin_key):
+        """x (N, D) -> query (B*K, G*S, C), key and value (B*K, S, C), rotated and scaled."""
+        length = x.shape[0] // batch
+        query = ops.reshape(self.q_proj(x), (batch, length, self.heads, self.head_dim))
+        key = ops.reshape(self.k_proj(x), (batch, length, self.groups, self.head_dim))
+        value = ops.reshape(self.v_proj(x), (batch, length, self.groups, self.head_dim))
+        query = rotate(query, cos_query, sin_query)
+        key = rotate(key, cos_key, sin_key)
+        # Head h reads key head h // G, so the G queries of a key head lie side by side.
+        query = self.by_group(query, batch, self.heads * length // self.groups)
+        return query, self.by_group(key, batch, length), self.by_group(value, batch, length)
+
+    def by_group(self, x, batch, rows):
+        """(B, S, heads, C) -> (B*K, rows, C) in the compute type."""
+        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch * self.groups, rows, self.head_dim))
+        return ops.cast(x, self.compute_dtype)
+
+    def merge(self, context, batch):
+        """(B*K, G*S, C) -> (N, D) after the output projection."""
+        length = context.shape[1] * self.groups // self.heads
+        context = ops.reshape(ops.cast(context, ms.float32), (batch, self.heads, length, self.head_dim))
+        context = ops.transpose(context, (0, 2, 1, 3))
+        return ops.reshape(context, (batch * length, self.heads * self.head_dim))
+
+    def construct(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, seen):
+        """x (N, D) -> (N, D).
+
+        mask additive (B*K, G*S, S), with flash attention (B, S, S); seen (N, D), 0 in rows that see
+        nothing and 1 in all others.
+        """
+        query, key, value = self.project(x, batch, cos_query, sin_query, cos_key, sin_key)
+        if self.flash_attention:
+            context = flash_attend(query, key, value, mask, self.heads)
+        elif self.compute_dtype == ms.float32:
+            context, _ = self.attend(query, key, value, mask)
+        else:
+            context = attend(query, key, value, mask)
+        return self.o_proj(ops.mul(self.merge(context, batch), seen))
+
+    def decode(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, slots, past_key, past_value):
+        """x (B*Q, D) with a cache (B*K, L, C) -> (B*Q, D) and the cache with the new keys in it.
+
+        slots (B*K*Q, 2): where each new key goes, as (row of the cache, position).
+        """
+        query, key, value = self.project(x, batch, cos_query, sin_query, cos_key, sin_key)
+        past_key = ops.tensor_scatter_update(past_key, slots, key.reshape(-1, self.head_dim))
+        past_value = ops.tensor_scatter_update(past_value, slots, value.reshape(-1, self.head_dim))
+        return self.o_proj(self.merge(attend(query, past_key, past_value, mask), batch)), past_key, past_value

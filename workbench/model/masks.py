@@ -1,0 +1,150 @@
+"""Which key a query may attend to: one definition, and the forms that kernels want.
+
+``visible`` is the definition, in numpy, from positions and segments. True = may attend. Segment
+0 is padding: it sees nothing and nothing sees it. Everything else is a form of it:
+
+    additive(mask)              float32, 0 where visible, MASKED where not, to be added to scores
+    discard(additive mask)      the opposite sense, which Ascend's fused attention kernel reads
+    packed_causal_mask(...)     the additive form as MindSpore operators, for the compiled step
+    cached_causal_mask(...)     the same for new tokens after a cache
+
+A dense mask costs S x S a row, which is what a CPU needs and what a long context cannot afford:
+at 128 K positions a boolean mask is 16 GiB. This file makes no compressed kernel masks.
+"""
+
+from typing import Literal
+
+import numpy as np
+import mindspore as ms
+from mindspore import ops
+
+from workbench.errors import DataError, SettingError, unknown_name
+
+# Finite, because a row of -inf alone becomes NaN in softmax. exp(MASKED - max) is exactly 0 in
+# float32 for every score a model produces, so a hidden key adds an exact zero.
+MASKED = -1e9
+
+Kind = Literal["causal", "sliding", "prefix"]
+KINDS = ("causal", "sliding", "prefix")
+
+
+def visible(
+    query_positions: np.ndarray,
+    key_positions: np.ndarray,
+    query_segments: np.ndarray | None = None,
+    key_segments: np.ndarray | None = None,
+    kind: Kind = "causal",
+    window: int | None = None,
+    prefix_length: int | None = None,
+) -> np.ndarray:
+    """Boolean (..., Q, K), True where query may attend to key.
+
+    Positions are (..., Q) and (..., K), counted within a document or within a row; both sides the
+    same way. Segments have the same shapes (or are both None: a single document, no padding); a
+    query sees only keys of its own segment, and segment 0 sees nothing.
+
+    causal   key position <= query position
+    sliding  causal, and fewer than ``window`` positions back (``window`` counts the query itself)
+    prefix   causal, or the key is one of the first ``prefix_length`` positions (T5's prefix LM,
+             Raffel et al. 2020, section 3.2.1)
+
+    Raises SettingError for an unknown kind, or a window or prefix_length that is missing, below 1
+    (below 0 for the prefix) or given to a kind that has none.
+    """
+    if kind not in KINDS:
+        raise unknown_name("mask kind", kind, KINDS)
+    _check_option("window", window, kind == "sliding", 1)
+    _check_option("prefix_length", prefix_length, kind == "prefix", 0)
+    if (query_segments is None) != (key_segments is None):
+        raise SettingError("query_segments and key_segments: give both or neither")
+    query = np.asarray(query_positions)[..., :, None]
+    key = np.asarray(key_positions)[..., None, :]
+    mask = key <= query
+    if kind == "sliding":
+        mask = mask & (query - key < window)
+    if kind == "prefix":
+        mask = mask | (key < prefix_length)
+    if query_segments is not None:
+        query_segment = np.asarray(query_segments)[..., :, None]
+        key_segment = np.asarray(key_segments)[..., None, :]
+        mask = mask & (query_segment == key_segment) & (query_segment != 0)
+    return mask
+
+
+def causal(query_length: int, past: int = 0) -> np.ndarray:
+    """Boolean (Q, past + Q): ``query_length`` new tokens after ``past`` cached ones."""
+    return visible(np.arange(past, past + query_length), np.arange(past + query_length))
+
+
+def packed(segment_ids: np.ndarray, **options) -> np.ndarray:
+    """Boolean (..., S, S) of packed rows: ``segment_ids`` (..., S), ``options`` as in ``visible``.
+
+    Positions are counted within each document, so that a prefix starts with it. Raises DataError
+    where a segment lies in two pieces (segment 0, padding, may).
+    """
+    segments = np.asarray(segment_ids)
+    for row in segments.reshape(-1, segments.shape[-1]):
+        starts = row[np.flatnonzero(np.diff(row, prepend=row[0] - 1))]
+        starts = starts[starts != 0]
+        if len(set(starts.tolist())) < len(starts):
+            raise DataError(f"segment_ids {row.tolist()}: a segment lies in two pieces, give each document its own id")
+    positions = document_positions(segments)
+    return visible(positions, positions, segments, segments, **options)
+
+
+def document_positions(segment_ids: np.ndarray) -> np.ndarray:
+    """int32 (..., S): positions counted from 0 at the first token of each run of equal segments."""
+    segments = np.asarray(segment_ids)
+    index = np.broadcast_to(np.arange(segments.shape[-1]), segments.shape)
+    starts = np.ones(segments.shape, bool)
+    starts[..., 1:] = segments[..., 1:] != segments[..., :-1]
+    return (index - np.maximum.accumulate(np.where(starts, index, 0), axis=-1)).astype(np.int32)
+
+
+def additive(mask: np.ndarray) -> np.ndarray:
+    """float32 of the same shape: 0 where ``mask`` is True, MASKED where it is False."""
+    return np.where(mask, np.float32(0), np.float32(MASKED))
+
+
+def discard(additive_mask):
+    """Boolean of the same shape, True = discard: the sense of ``attn_mask`` in ``ops.flash_attention_score``.
+
+    The one place where the sense is turned; takes the additive form as numpy array or Tensor.
+    """
+    return additive_mask < 0
+
+
+def packed_causal_mask(segment_ids):
+    """``additive(packed(segment_ids))`` as MindSpore operators: int32 (B, S) -> float32 (B, S, S).
+
+    For the inside of a compiled step. Within a row a document's tokens stand in order, so the
+    order in the row takes the place of positions.
+    """
+    batch, length = segment_ids.shape
+    # Tiled first and compared afterwards: comparing with broadcasting is slow on the CPU. A
+    # padding query becomes segment -1, which no key has.
+    query = ops.sub(segment_ids, ops.cast(ops.equal(segment_ids, 0), segment_ids.dtype))
+    query = ops.tile(ops.expand_dims(query, 2), (1, 1, length))
+    key = ops.tile(ops.expand_dims(segment_ids, 1), (1, length, 1))
+    order = ops.arange(length)
+    past = ops.tile(ops.expand_dims(order.reshape(1, length) <= order.reshape(length, 1), 0), (batch, 1, 1))
+    seen = ops.cast(ops.logical_and(ops.equal(query, key), past), ms.float32)
+    return ops.mul(ops.sub(1.0, seen), MASKED)
+
+
+def cached_causal_mask(position_ids, length: int):
+    """Additive float32 (B, Q, length): a query at position p sees the cache slots 0 to p.
+
+    ``position_ids`` int32 (B, Q); as MindSpore operators.
+    """
+    batch, new = position_ids.shape
+    slots = ops.tile(ops.arange(length).astype(ms.int32).reshape(1, 1, length), (batch, new, 1))
+    later = ops.greater(slots, ops.tile(ops.expand_dims(position_ids, 2), (1, 1, length)))
+    return ops.mul(ops.cast(later, ms.float32), MASKED)
+
+
+def _check_option(name: str, value: int | None, wanted: bool, least: int) -> None:
+    if wanted and (value is None or value < least):
+        raise SettingError(f"{name}={value!r} is not allowed: this kind of mask needs {name}, at least {least}")
+    if not wanted and value is not None:
+        raise SettingError(f"{name}={value!r} is not allowed: this kind of mask has no {name}; leave it out")

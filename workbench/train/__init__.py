@@ -1,0 +1,1 @@
+"""Training: losses, loss scale, optimizer, the compiled step, checkpoints and the loop."""

@@ -1,0 +1,170 @@
+"""The run: data in, steps, evaluations, checkpoints, and a line of metrics for each step.
+
+    result = pretrain(config, RunFolder.at("runs/demo"))
+
+Everything that happened is in the run folder; the returned ``Trained`` is for the notebook that
+called. Costs besides the steps: one forward pass over the validation rows at each evaluation,
+and a synchronous write at each checkpoint.
+"""
+
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psutil
+from tqdm.auto import tqdm
+
+from workbench.config import ModelConfig, RunConfig, fingerprint
+from workbench.data.pipeline import Corpus, open_corpus
+from workbench.data.tokenizing import load_tokenizer
+from workbench.device import use_device
+from workbench.errors import SettingError
+from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
+from workbench.model.transformer import Transformer
+from workbench.run_folder import RunFolder
+from workbench.train.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
+from workbench.train.optimizing import learning_rate_at
+from workbench.train.step import TrainState, TrainStep
+
+VALIDATION_ROWS = 64  # rows measured at each evaluation during the run
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run: what was trained on what, and the perplexities measured on the way."""
+
+    config: RunConfig
+    corpus: Corpus
+    model: Transformer
+    perplexities: list[tuple[int, Perplexity]]  # (step, perplexity); step 0 is before training
+    compile_seconds: float
+    checkpoint: Path
+
+
+def pretrain(config: RunConfig, run: RunFolder) -> Trained:
+    """Train from scratch as ``config`` says and leave everything in ``run``.
+
+    An earlier run's logs in the same folder are set aside. Raises UserError for settings and
+    data that cannot work, before anything is trained.
+    """
+    use_device(config.device)
+    tokenizer = load_tokenizer(config.data.tokenizer)
+    config = fit_to_tokenizer(config, tokenizer)
+    corpus = open_corpus(config.data, tokenizer, run.path / "data", config.model.num_tasks)
+    run.start_logs()
+    run.write_config(config.as_dict())
+    tokenizer.save_pretrained(run.path / "tokenizer")
+
+    train = config.train
+    model = Transformer(config.model, train.seed, train.precision)
+    state, step = TrainState.fresh(model, train), TrainStep(model, train)
+    meter = PerplexityMeter(model, corpus.validation, max_rows=VALIDATION_ROWS) if len(corpus.validation) else None
+    perplexities: list[tuple[int, Perplexity]] = []
+    run.log_event(
+        "start",
+        steps=train.steps,
+        parameters=sum(p.size for p in state.parameters),
+        data=corpus.fingerprint,
+        settings=fingerprint(config.as_dict()),
+    )
+
+    def evaluate(at: int) -> None:
+        if meter is not None:
+            measured = meter.measure()
+            perplexities.append((at, measured))
+            run.log_event("evaluation", step=at, perplexity=measured.value, low=measured.low, high=measured.high)
+
+    def save(at: int) -> Path:
+        weights, optimizer = state.arrays()
+        facts = {"position": at * train.batch_size, "data": corpus.fingerprint, "config": config.as_dict()}
+        path = save_checkpoint(run, at, weights, optimizer, facts, train.save_total_limit)
+        run.log_event("checkpoint", step=at, path=path.name)
+        return path
+
+    evaluate(0)
+    process = psutil.Process()
+    process.cpu_percent()
+    began, path = time.perf_counter(), None
+    batches = corpus.batches(train.batch_size, position=0, steps=train.steps)
+    with tqdm(total=train.steps, unit="step", disable=quiet()) as bar:
+        for at in range(1, train.steps + 1):
+            start = time.perf_counter()
+            batch = next(batches)
+            rate = learning_rate_at(at - 1, train)
+            state, metrics = step(state, batch, rate)
+            seconds = time.perf_counter() - start
+            if at == 1:
+                # Compilation is told apart, so that no statistic of step times has it in it.
+                run.log_event("compile", step=1, seconds=round(step.compile_seconds, 3))
+                began = time.perf_counter()
+            per_step = (time.perf_counter() - began) / (at - 1) if at > 1 else None
+            run.log_metrics(
+                {
+                    "step": at,
+                    "steps": train.steps,
+                    **metrics,
+                    "learning_rate": rate,
+                    "step_seconds": round(seconds, 5) if at > 1 else None,
+                    "tokens_per_second": round(metrics["tokens"] / seconds, 1) if at > 1 else None,
+                    "seconds_left": round(per_step * (train.steps - at), 1) if per_step else None,
+                    "rss_mb": round(process.memory_info().rss / 2**20, 1),
+                    "cpu_percent": process.cpu_percent(),
+                    "position": at * train.batch_size,
+                }
+            )
+            if metrics["overflow"]:
+                run.log_event(
+                    "overflow",
+                    step=at,
+                    loss_scale=metrics["loss_scale"],
+                    samples=batch["sample_ids"].tolist(),
+                )
+            if at % train.eval_steps == 0 or at == train.steps:
+                evaluate(at)
+            if at % train.save_steps == 0 or at == train.steps:
+                path = save(at)
+            bar.update()
+            bar.set_postfix(
+                loss=f"{metrics['loss']:.3f}",
+                scale=f"{metrics['loss_scale']:g}",
+                norm=f"{metrics['grad_norm']:.2f}",
+                refresh=False,
+            )
+    run.log_event("finish", step=train.steps, seconds=round(time.perf_counter() - began, 2))
+    return Trained(config, corpus, model, perplexities, step.compile_seconds, path)
+
+
+def quiet() -> bool:
+    """Whether progress is not to be drawn: the output is a log, or compared with a stored one."""
+    return os.environ.get("WORKBENCH_PROGRESS") == "log"
+
+
+def fit_to_tokenizer(config: RunConfig, tokenizer) -> RunConfig:
+    """``config`` with the vocabulary of the tokenizer, rounded up to a multiple of 64.
+
+    Raises SettingError where the model has fewer positions than a sample.
+    """
+    size = -(-len(tokenizer) // 64) * 64
+    if config.model.max_position_embeddings < config.data.sequence_length:
+        raise SettingError(
+            f"max_position_embeddings={config.model.max_position_embeddings} is below "
+            f"sequence_length={config.data.sequence_length}: raise it"
+        )
+    return replace(config, model=ModelConfig(**{**vars(config.model), "vocab_size": size}))
+
+
+def load_model(run: RunFolder) -> tuple[Transformer, Checkpoint]:
+    """The model of the newest whole checkpoint of ``run``, its weights checked name by name."""
+    import mindspore as ms
+
+    checkpoint = latest_checkpoint(run)
+    config = RunConfig.from_dict(checkpoint.state["config"])
+    use_device(config.device)
+    model = Transformer(config.model, config.train.seed, config.train.precision)
+    missing = sorted({p.name for p in model.trainable_params()} ^ set(checkpoint.weights))
+    if missing:
+        raise SettingError(f"checkpoint {checkpoint.path} does not fit the model: {', '.join(missing[:3])} differ")
+    for parameter in model.trainable_params():
+        parameter.set_data(ms.Tensor(checkpoint.weights[parameter.name]))
+    return model, checkpoint
