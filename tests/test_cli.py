@@ -18,8 +18,14 @@ def one_line(capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["run", "01_a.ipynb", "-p", "STPES=3", "--out", "r"], "unknown parameter 'STPES'; did you mean 'STEPS'? (known: NAME, STEPS)"),
-        (["run", "01_a.ipynb", "-p", "STEPS=2.5", "--out", "r"], "parameter STEPS: '2.5' is a float, expected int like 600"),
+        (
+            ["run", "01_a.ipynb", "-p", "STPES=3", "--out", "r"],
+            "unknown parameter 'STPES'; did you mean 'STEPS'? (known: NAME, STEPS)",
+        ),
+        (
+            ["run", "01_a.ipynb", "-p", "STEPS=2.5", "--out", "r"],
+            "parameter STEPS: '2.5' is a float, expected int like 600",
+        ),
         (["run", "01_a.ipynb", "-p", "STEPS=1", "-p", "STEPS=2", "--out", "r"], "parameter STEPS: given twice"),
         (["run", "01_a.ipynb", "-p", "STEPS", "--out", "r"], "-p STEPS: expected NAME=VALUE"),
         (["run", "01_a.ipynb", "-p", "RUN=x", "--out", "r"], "use --out x"),
@@ -61,11 +67,16 @@ def test_run_then_report(tmp_path, monkeypatch, capsys):
 
 def test_a_failed_cell_exits_1_with_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    write_notebook(tmp_path / "notebooks/01_a.ipynb", "from workbench.errors import DataError\nraise DataError('no text in 语料; give DATA')")
+    write_notebook(
+        tmp_path / "notebooks/01_a.ipynb",
+        "from workbench.errors import DataError\nraise DataError('no text in 语料; give DATA')",
+    )
     assert main(["run", "notebooks/01_a.ipynb", "--out", "r"]) == 1
     out, err = capsys.readouterr()
     assert out == "" and "Traceback" not in err
-    assert err.splitlines()[-1].startswith("workbench: no text in 语料; give DATA (01_a.ipynb, code cell 2; executed notebook: ")
+    assert err.splitlines()[-1].startswith(
+        "workbench: no text in 语料; give DATA (01_a.ipynb, code cell 2; executed notebook: "
+    )
     assert main(["refresh"]) == 1
     assert capsys.readouterr().err.splitlines()[-1].endswith("; no notebook was changed")
 

@@ -21,10 +21,8 @@ REQUIREMENTS = [*PROJECT["dependencies"], *(r for extra in PROJECT["optional-dep
 
 def conda_requirement(spec: str) -> Requirement:
     """A conda spec as pip's: ``python=3.11`` is ``python==3.11.*``."""
-    name, equals, version = re.fullmatch(r"([A-Za-z0-9_.-]+?)\s*(==|>=|<=|!=|[<>=])?\s*(.*)", spec).groups()
-    if equals == "=":
-        return Requirement(f"{name}=={version}.*")
-    return Requirement(f"{name}{equals or ''}{version}")
+    exact = re.fullmatch(r"([A-Za-z0-9_.-]+)=([0-9.]+)", spec)
+    return Requirement(f"{exact[1]}=={exact[2]}.*" if exact else spec)
 
 
 def unmet(requirement: Requirement, version: str) -> bool:
@@ -56,7 +54,7 @@ def test_every_import_is_a_dependency():
     by_module = metadata.packages_distributions()
     listed = {Requirement(r).name.lower() for r in PROJECT["dependencies"]}
     # installed with a listed package, and used through it
-    listed |= {"jinja2", "markupsafe", "jupyter_client", "traitlets", "mindspore-workbench"}
+    listed |= {"ipython", "jinja2", "markupsafe", "jupyter_client", "traitlets", "mindspore-workbench"}
     found = {}
     for path in sorted((ROOT / "workbench").rglob("*.py")):
         for module in re.findall(r"^\s*(?:import|from) ([A-Za-z_0-9]+)", path.read_text(encoding="utf-8"), re.M):
@@ -84,7 +82,11 @@ def repository(tmp_path):
 
 
 def make(folder, *arguments, **variables):
-    clean = {k: v for k, v in os.environ.items() if not k.startswith("MAKE") and k not in ("DATA", "STEPS", "NAME", "OUT", "TOKENIZER")}
+    clean = {
+        k: v
+        for k, v in os.environ.items()
+        if not k.startswith("MAKE") and k not in ("DATA", "STEPS", "NAME", "OUT", "TOKENIZER")
+    }
     return subprocess.run(
         ["make", "-s", *arguments], cwd=folder, env={**clean, **variables}, capture_output=True, text=True, timeout=60
     )
@@ -100,8 +102,8 @@ def test_make_run_passes_values_as_they_are(repository):
     (repository / ".venv/.run-stamp").write_text("")
     notebooks = ["run", "notebooks/01_a.ipynb", "notebooks/02_b.ipynb"]
     assert called(make(repository, "run")) == ["workbench", *notebooks, "--out", "runs/demo"]
-    given = called(make(repository, "run", "DATA=*.txt 语料/it's \"x\"", "TOKENIZER=", "STEPS=5", "NAME=my run"))
-    values = ["-p", "DATA=*.txt 语料/it's \"x\"", "-p", "TOKENIZER=", "-p", "STEPS=5"]
+    given = called(make(repository, "run", 'DATA=*.txt 语料/it\'s "x"', "TOKENIZER=", "STEPS=5", "NAME=my run"))
+    values = ["-p", 'DATA=*.txt 语料/it\'s "x"', "-p", "TOKENIZER=", "-p", "STEPS=5"]
     assert given == ["workbench", *notebooks, *values, "--out", "runs/my run"]
     assert called(make(repository, "run", "OUT=/tmp/o p", DATA="from the shell"))[-2:] == ["--out", "/tmp/o p"]
     assert "-p" not in called(make(repository, "run", DATA="from the shell"))
@@ -112,7 +114,14 @@ def test_make_test_runs_tests_then_notebooks(repository):
     installs, tests, notebooks = [line for line in " ".join(lines).split("python ") if line.strip()]
     assert installs.split() == ["-m", "pip", "install", "--quiet", "-e", ".[lab,test]"]
     assert tests.split() == ["-m", "pytest"]
-    assert notebooks.split() == ["-m", "pytest", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=600", "notebooks"]
+    assert notebooks.split() == [
+        "-m",
+        "pytest",
+        "--nbval",
+        "--nbval-current-env",
+        "--nbval-cell-timeout=600",
+        "notebooks",
+    ]
     assert called(make(repository, "run"))[0] == "workbench"  # what the tests installed is enough to run
     (repository / ".venv/bin/python").write_text("#!/bin/sh\nexit 1\n")
     assert make(repository, "test").returncode != 0

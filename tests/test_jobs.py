@@ -29,11 +29,15 @@ def printed(notebook):
 
 
 def test_every_notebook_gets_its_own_values(tmp_path):
-    first = write_notebook(tmp_path / "nb/01_a.ipynb", parameters='RUN = ""  # run\nSTEPS = 1.5\nDATA = ""  # path: text')
+    first = write_notebook(
+        tmp_path / "nb/01_a.ipynb", parameters='RUN = ""  # run\nSTEPS = 1.5\nDATA = ""  # path: text'
+    )
     second = write_notebook(tmp_path / "nb/02_b.ipynb", parameters="STEPS = 1")
     one, two = jobs.plan([first, second], {"STEPS": "7", "DATA": "a b/*.txt"}, tmp_path / "run", tmp_path)
     assert one == jobs.Job(
-        first, tmp_path / "run/notebooks/01_a.ipynb", {"STEPS": 7.0, "DATA": f"{tmp_path}/a b/*.txt", "RUN": f"{tmp_path}/run"}
+        first,
+        tmp_path / "run/notebooks/01_a.ipynb",
+        {"STEPS": 7.0, "DATA": f"{tmp_path}/a b/*.txt", "RUN": f"{tmp_path}/run"},
     )
     assert two == jobs.Job(second, tmp_path / "run/notebooks/02_b.ipynb", {"STEPS": 7})
     assert not (tmp_path / "run").exists()
@@ -95,7 +99,11 @@ def test_a_job_runs_in_this_python_with_its_values(tmp_path, monkeypatch):
     assert source.read_bytes() == before
     made = {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()}
     assert made == {
-        "environment.json", "report.html", "notebooks/01_a.ipynb", "notebooks/01_a.html", "notebooks/plotly.min.js",
+        "environment.json",
+        "report.html",
+        "notebooks/01_a.ipynb",
+        "notebooks/01_a.html",
+        "notebooks/plotly.min.js",
     }
     with pytest.raises(DataError, match="output of an earlier run"):
         run(tmp_path / "again", out / "notebooks/01_a.ipynb")
@@ -105,10 +113,18 @@ def test_a_job_runs_in_this_python_with_its_values(tmp_path, monkeypatch):
     "code, cell, problem",
     [
         (["1", "raise OSError('disk\\nfull')", "1"], 3, "OSError: disk"),
-        (["from workbench.errors import DataError\nraise DataError('x: no such file; give y')"], 2, "x: no such file; give y"),
+        (
+            ["from workbench.errors import DataError\nraise DataError('x: no such file; give y')"],
+            2,
+            "x: no such file; give y",
+        ),
         (["import sys; sys.exit(0)", "1", "2"], 2, "SystemExit ended the notebook early, 2 code cells did not run"),
         (["import sys; sys.exit(3)"], 2, "SystemExit: 3"),
-        (["1", "import ctypes; ctypes.string_at(0)"], 3, "the kernel died: killed, out of memory or crashed in native code, see "),
+        (
+            ["1", "import ctypes; ctypes.string_at(0)"],
+            3,
+            "the kernel died: killed, out of memory or crashed in native code, see ",
+        ),
         (["import threading; threading.Event().wait()"], 2, "not finished after 2 s; give more time with --timeout"),
     ],
     ids=["error", "user-error", "exit-0", "exit-3", "kernel-dies", "timeout"],
@@ -141,7 +157,10 @@ def test_a_signal_lets_the_kernel_save_and_leaves_a_report(tmp_path, number, cod
     )
     ended = subprocess.run(
         [sys.executable, "-m", "workbench.cli", "run", "01_a.ipynb", "--out", "run"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert ended.returncode == code, ended.stderr
     assert "Traceback" not in ended.stderr and ended.stderr.endswith("workbench: stopped\n")

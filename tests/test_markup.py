@@ -26,11 +26,12 @@ CASES = [
     ("<p>wo<b>rd</b> and <i> space </i>.</p>", "word and space ."),
     ("<p></p>", ""),
     ("<table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td></td><td>3</td></tr></table>", "a\tb\n1\t\t3"),
+    ("<table><tr><td></td><td>1</td></tr><tr><td></td><td></td><td>2</td></tr></table>x<td>y", "1\n\t\t2\nx\ty"),
     ("<div>\n\n  <p>\n deep </p></div>\n", "deep"),
     # Chinese and Japanese lines are joined without a blank, others with one
     ("<p>你好，\n世界</p>", "你好，世界"),
     ("<p>你好\n<b>world</b>\n世界</p>", "你好 world 世界"),
-    ("<p>你好 世界</p>", "你好 世界"),
+    ("<p>你好 世界  你\t好</p>", "你好 世界 你 好"),
     # preformatted
     ("<div>x</div><pre>\n  a\n    b  c\n</pre><p>y   z</p>", "x\n  a\n    b  c\n\ny z"),
     ("<pre>  first\n\tsecond</pre>", "  first\n\tsecond"),

@@ -1,7 +1,6 @@
 """What nbval lets pass and what not, through notebooks/conftest.py."""
 
 import importlib.util
-import re
 import shutil
 import subprocess
 import sys
@@ -106,11 +105,24 @@ def test_nbval_uses_it(tmp_path, monkeypatch):
     stored_notebook(tmp_path / "01_same.ipynb", 2.5000000001, 2.5000000001)
     stored_notebook(tmp_path / "02_differs.ipynb", 2.51, 2.525)
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=60", "--color=no", "-p", "no:cacheprovider", "."],
-        cwd=tmp_path, capture_output=True, text=True, timeout=180,
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "--nbval",
+            "--nbval-current-env",
+            "--nbval-cell-timeout=60",
+            "--color=no",
+            "-p",
+            "no:cacheprovider",
+            ".",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
     )
     assert ended.returncode == 1, ended.stdout + ended.stderr
-    assert re.findall(r"^FAILED (\S+::Cell \d)", ended.stdout, re.M) in ([], ["02_differs.ipynb::Cell 1", "02_differs.ipynb::Cell 2"])
     assert "2 failed, 4 passed" in ended.stdout, ended.stdout
     assert "figure.data[0].y[499]: stored 2.525, now 2.5" in ended.stdout
     assert "loss 2.51 log" in ended.stdout

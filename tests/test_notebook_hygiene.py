@@ -90,7 +90,10 @@ def test_stored_notebook(path):
 
 def test_no_file_is_large():
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
     )
     files = [ROOT / name for name in listed.stdout.decode("utf-8").split("\0") if name]
     assert ROOT / "pyproject.toml" in files

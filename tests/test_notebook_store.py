@@ -13,17 +13,21 @@ from workbench.pages import PLOTLY, WIDGET_VIEW
 
 SHOW = """
 from IPython.display import display
-figure = {"data": [{"type": "bar", "y": [1, 2.5], "uid": "%s"}], "layout": {"template": {"layout": {}}}, "config": {"a": 1}}
+data = [{"type": "bar", "y": [1, 2.5], "uid": "9816c7a4"}]
+figure = {"data": data, "layout": {"template": {"layout": {}}}, "config": {"a": 1}}
 display({"application/vnd.plotly.v1+json": figure, "text/plain": "损失 2.5"}, raw=True)
-""" % "9816c7a4"
+"""
 
 
 def executed():
     notebook = make_notebook("print(1)", "x")
     notebook.metadata = nbformat.from_dict(
         {
-            "kernelspec": {"name": "other", "display_name": "Other"}, "language_info": {"name": "python", "version": "3.11.7"},
-            "papermill": {"duration": 3}, "widgets": {"state": {}}, "workbench": {"status": "done"},
+            "kernelspec": {"name": "other", "display_name": "Other"},
+            "language_info": {"name": "python", "version": "3.11.7"},
+            "papermill": {"duration": 3},
+            "widgets": {"state": {}},
+            "workbench": {"status": "done"},
         }
     )
     for cell in notebook.cells:
@@ -51,14 +55,20 @@ def test_only_what_is_compared_or_read_is_stored():
     assert [c.execution_count for c in code] == [1, 2, 3]
     assert [dict(c.metadata) for c in stored.cells] == [{}, {"tags": ["parameters"]}, {}, {}]
     assert [o.text for o in code[1].outputs] == ["损失 1\n"] and "损失" in text
-    assert [dict(o.data) for o in code[2].outputs] == [{"text/plain": "<panel>"}] and code[2].outputs[0].execution_count == 3
+    assert [dict(o.data) for o in code[2].outputs] == [{"text/plain": "<panel>"}] and code[2].outputs[
+        0
+    ].execution_count == 3
     assert text.endswith("}\n") and not text.endswith("\n\n")
     assert stored_text(stored, "01_a.ipynb") == text
 
 
 def test_figures_lose_only_what_changes_by_itself():
     long = {"x": "y" * TEMPLATE_LIMIT}
-    figure = {"data": [{"y": [1], "uid": "a"}], "layout": {"title": "t", "template": {"a": 1}}, "config": {"plotlyServerURL": "u"}}
+    figure = {
+        "data": [{"y": [1], "uid": "a"}],
+        "layout": {"title": "t", "template": {"a": 1}},
+        "config": {"plotlyServerURL": "u"},
+    }
     assert slim_figure(figure) == {"data": [{"y": [1]}], "layout": {"title": "t", "template": {"a": 1}}}
     figure["layout"]["template"] = long
     assert slim_figure(figure) == {"data": [{"y": [1]}], "layout": {"title": "t"}}
@@ -68,7 +78,10 @@ def test_figures_lose_only_what_changes_by_itself():
 @pytest.mark.parametrize(
     "output, message",
     [
-        (nbformat.v4.new_output("stream", name="stderr", text="\nUserWarning: x\n"), "code cell 2: wrote to stderr: UserWarning: x"),
+        (
+            nbformat.v4.new_output("stream", name="stderr", text="\nUserWarning: x\n"),
+            "code cell 2: wrote to stderr: UserWarning: x",
+        ),
         (nbformat.v4.new_output("error", ename="ValueError", evalue="bad"), "code cell 2: ValueError: bad"),
     ],
 )
@@ -86,7 +99,8 @@ def test_refresh_stores_in_place_and_the_second_time_changes_nothing(tmp_path):
     stored = nbformat.reads(first.decode(), as_version=4)
     assert stored.cells[3].outputs[0].text == "600 ../runs/tutorial\n"
     assert stored.cells[2].outputs[0].data[PLOTLY] == {
-        "data": [{"type": "bar", "y": [1, 2.5]}], "layout": {"template": {"layout": {}}}
+        "data": [{"type": "bar", "y": [1, 2.5]}],
+        "layout": {"template": {"layout": {}}},
     }
     assert (tmp_path / "runs/tutorial/report.html").is_file()
     assert refresh([path]) == [] and path.read_bytes() == first

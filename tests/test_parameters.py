@@ -110,7 +110,10 @@ def test_paths_are_relative_to_the_caller(tmp_path):
 
 
 def test_cell_is_read_with_defaults_and_comments():
-    source = 'DATA = "a#b"  # path: files\n\n# a line of its own\nSTEPS = 600\nRATE = -1e-3  # rate, # twice\nSIZES = [\n  1,\n  2,\n]  # sizes\n'
+    source = (
+        'DATA = "a#b"  # path: files\n\n# a line of its own\nSTEPS = 600\n'
+        "RATE = -1e-3  # rate, # twice\nSIZES = [\n  1,\n  2,\n]  # sizes\n"
+    )
     assert parse_parameters(source, "n.ipynb") == (
         Parameter("DATA", "a#b", "path: files"),
         Parameter("STEPS", 600, ""),

@@ -55,6 +55,7 @@ def test_a_dumb_terminal_is_a_log(tmp_path, monkeypatch):
 def test_status_line_shows_what_is_there():
     line = status_line("05_a", 1, 2, cell=3, cells=4, seconds=61, row={})
     assert line == "1/2 05_a · cell 3/4 · 1:01"
+    assert status_line("05_a", 1, 2, cell=0, cells=0, seconds=1, row={}) == "1/2 05_a · kernel starts · 0:01"
     row = {"step": 5, "steps": 10, "loss": "nan", "tokens_per_second": 5123.4, "seconds_left": 3675, "scale": None}
     assert status_line("a", 1, 1, 1, 1, 0, row).endswith("step 5/10 · loss nan · 5,123 tokens/s · 1:01:15 left")
     assert "left" not in status_line("a", 1, 1, 1, 1, 0, {"seconds_left": "inf", "loss": None})

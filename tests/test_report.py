@@ -17,7 +17,13 @@ from workbench.run_folder import Number, RunFolder, write_json
 def executed(run, name, **state):
     notebook = make_notebook("1")
     notebook.metadata["workbench"] = {
-        "status": "done", "cell": 2, "cells": 2, "problem": "", "seconds": 3.21, "started": "2026-11-29T10:00:00+0000", **state,
+        "status": "done",
+        "cell": 2,
+        "cells": 2,
+        "problem": "",
+        "seconds": 3.21,
+        "started": "2026-11-29T10:00:00+0000",
+        **state,
     }
     run.notebooks.mkdir(parents=True, exist_ok=True)
     nbformat.write(notebook, run.notebooks / f"{name}.ipynb")
@@ -27,9 +33,15 @@ def executed(run, name, **state):
 @pytest.fixture
 def run(tmp_path):
     run = RunFolder.at(tmp_path / "demo 一")
-    numbers = [Number("validation loss", 2.345678, "nats", "50 windows"), Number("tokens", 1234567), Number("third", 3.0)]
+    numbers = [
+        Number("validation loss", 2.345678, "nats", "50 windows"),
+        Number("tokens", 1234567),
+        Number("third", 3.0),
+    ]
     figure = go.Figure(go.Scatter(y=[1.0, 2.5], name=NASTY))
-    run.write_result("05_pretrain", title="Pretraining <b>", summary=NASTY, numbers=numbers, figures={"损失 & loss": figure})
+    run.write_result(
+        "05_pretrain", title="Pretraining <b>", summary=NASTY, numbers=numbers, figures={"损失 & loss": figure}
+    )
     run.write_result("01_data", title="Data", summary="Nothing lost.", numbers=[Number("lost", 0, "tokens")])
     executed(run, "05_pretrain")
     executed(run, "06_chains", status="failed", cell=4, cells=9, problem="ValueError: <x>")
@@ -41,14 +53,30 @@ def test_everything_in_the_folder_is_shown(run):
     page = write_report(run).read_text(encoding="utf-8")
     text = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", page, flags=re.S)
     for part in (
-        "<h1>demo 一</h1>", "validation loss", "2.346", "nats", "50 windows", "1,234,567", "Nothing lost.",
-        "损失 &amp; loss", "Pretraining &lt;b&gt;", "model.hidden_size", "128", "done in 3.2 s",
-        'href="notebooks/05_pretrain.html"', 'href="notebooks/05_pretrain.ipynb"', str(run.path),
+        "<h1>demo 一</h1>",
+        "validation loss",
+        "2.346",
+        "nats",
+        "50 windows",
+        "1,234,567",
+        "Nothing lost.",
+        "损失 &amp; loss",
+        "Pretraining &lt;b&gt;",
+        "model.hidden_size",
+        "128",
+        "done in 3.2 s",
+        'href="notebooks/05_pretrain.html"',
+        'href="notebooks/05_pretrain.ipynb"',
+        str(run.path),
     ):
         assert part in text, part
     assert "Not recorded in this run folder." in text  # environment.json is missing here
     assert 'href="notebooks/01_data.html"' not in text  # it has a result and did not run here
-    assert text.index('<section id="01_data"') < text.index('id="05_pretrain"') < text.index("This notebook stored no result.")
+    assert (
+        text.index('<section id="01_data"')
+        < text.index('id="05_pretrain"')
+        < text.index("This notebook stored no result.")
+    )
 
 
 def test_the_first_two_numbers_are_on_top(run):
@@ -90,8 +118,19 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "value, shown",
     [
-        (0.123456, "0.1235"), (12345.6, "12,346"), (999.96, "1000"), (1e-7, "1e-07"), (0.0, "0"), (-2.5, "-2.5"), (1e20, "1e+20"),
-        (1234567, "1,234,567"), (0, "0"), (True, "yes"), ("nan", "nan"), ("困惑度", "困惑度"), (float("inf"), "inf"),
+        (0.123456, "0.1235"),
+        (12345.6, "12,346"),
+        (999.96, "1000"),
+        (1e-7, "1e-07"),
+        (0.0, "0"),
+        (-2.5, "-2.5"),
+        (1e20, "1e+20"),
+        (1234567, "1,234,567"),
+        (0, "0"),
+        (True, "yes"),
+        ("nan", "nan"),
+        ("困惑度", "困惑度"),
+        (float("inf"), "inf"),
     ],
 )
 def test_values(value, shown):

@@ -66,7 +66,7 @@ def test_corpus_documents_are_whole_and_different():
     assert len(texts) == len(set(texts)) > 4000
     assert all(text == text.strip() and "\n" not in text and "{" not in text for text in texts)
     assert 0.35 < sum("\u4e00" <= t[len(t) // 2] <= "\u9fff" for t in texts) / len(texts) < 0.65
-    assert sum(len(t.encode()) for t in texts) > 900_000
+    assert sum(len(t.encode()) for t in texts) > 700_000
 
 
 def test_every_fact_is_asked_in_both_languages(tasks):
@@ -86,7 +86,7 @@ def test_tasks_have_one_form(tasks):
     for task in tasks:
         assert set(task) - {"truth"} == must and task["hops"] == len(task["turns"]) and task["language"] in LANGUAGES
         assert ("truth" in task) == (task["task_type"] == "true_false")
-        assert all(set(turn) == {"question", "answer"} and turn["question"] and turn["answer"] for turn in task["turns"])
+        assert all(set(turn) == {"question", "answer"} and all(turn.values()) for turn in task["turns"])
         assert (task["hops"] > 1) == (task["task_type"] == "multi_hop")
     kinds = Counter((t["task_type"], t["language"]) for t in tasks)
     assert len(kinds) == 5 * 2 and min(kinds.values()) >= 100
@@ -198,7 +198,8 @@ def test_kernel_logs_agree_with_themselves():
     assert "Kill process 4321 (python) score" in logs["oom_classic"]
     assert "CONSTRAINT_MEMCG" in logs["oom_memcg"] and "segfault at 0" in logs["segfault"]
     for name in ("oom_classic", "oom_modern", "oom_memcg", "oom_journal"):
-        killed = re.search(r"Killed process (\d+) \((\w+)\) total-vm:(\d+)kB, anon-rss:(\d+)kB, file-rss:(\d+)kB", logs[name])
+        sizes = r"total-vm:(\d+)kB, anon-rss:(\d+)kB, file-rss:(\d+)kB"
+        killed = re.search(rf"Killed process (\d+) \((\w+)\) {sizes}", logs[name])
         pid, _, total, anon, file = killed.groups()
         row = re.search(rf"\[ *{pid}\] +\d+ +{pid} +(\d+) +(\d+) ", logs[name])
         if name != "oom_journal":  # pages of 4 KiB in the table, kB in the last line

@@ -152,7 +152,7 @@ def test_pretokens_tickers_digits_and_chinese():
             spans[word] = (min(first, start), max(last, end))
         return [text[a:b] for a, b in spans.values()]
 
-    assert pieces("Gu ($QNTR), it's $AAPL!") == ["Gu", " (", "$QNTR", "),", " it", "'s", " $AAPL", "!"]
+    assert pieces("Gu ($QNTR), it's $AAPL!") == ["Gu", " (", "$QNTR", "),", " it", "'s", " ", "$AAPL", "!"]
     assert pieces("顾安雅在2023年") == ["顾", "安", "雅", "在", "2", "0", "2", "3", "年"]
     assert pieces("代码$QNTR。") == ["代", "码", "$QNTR", "。"]
     assert pieces("a\r\n\r\nb") == ["a", "\r\n", "\r\n", "b"]
@@ -229,7 +229,8 @@ def test_audit_counts_by_hand():
 
 
 def test_audit_finds_what_a_bert_like_tokenizer_loses():
-    tokenizer = Tokenizer(models.WordPiece({"[UNK]": 0, "[SEP]": 1, "gu": 2, "$": 3, "q": 4, "##n": 5}, unk_token="[UNK]"))
+    vocab = {"[UNK]": 0, "[SEP]": 1, "gu": 2, "$": 3, "q": 4, "##n": 5}
+    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     bert = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", eos_token="[SEP]")

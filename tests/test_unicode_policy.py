@@ -48,9 +48,14 @@ def test_controls_are_all_of_cc_but_tab_and_line_ends():
     assert kept == "".join(c for c in text if unicodedata.category(c) != "Cc" or c in "\t\n\r")
 
 
+def test_colour_codes_go_whole_and_nothing_else_does():
+    text = "\x1b[31m快讯\x1b[0m \x1b[1;32mok\x1b[m \x1b[注] \x1b[31 [31m"
+    assert apply(text, rules.controls(text)) == "快讯 ok [注] [31 [31m"
+
+
 def test_line_ends():
-    text = "a\r\nb\rc\n\rd\u2028e\u2029f\r\r\n"
-    assert apply(text, rules.line_ends(text)) == "a\nb\nc\n\nd\ne\nf\n\n"
+    text = "a\r\nb\rc\n\rd\u2028e\u2029f\r\r\n一\x85二"
+    assert apply(text, rules.line_ends(text)) == "a\nb\nc\n\nd\ne\nf\n\n一\n二"
     assert rules.line_ends("a\nb\n") == []
 
 

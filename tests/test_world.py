@@ -23,7 +23,7 @@ from workbench.data.world_text import LANGUAGES, QUESTIONS, STATEMENTS
 from workbench.errors import SettingError
 
 WORLD = make_world()
-LARGEST = make_world(companies=40, people=4096, universities=20, cities=20)
+LARGEST = make_world(companies=40, people=256, universities=20, cities=20)
 
 
 def test_sizes_and_functional_relations():
@@ -75,7 +75,7 @@ def test_same_seed_same_world_other_seed_other_world():
     assert make_world() == WORLD
     assert make_world(7).facts != WORLD.facts
     # The world is part of the sample files: a change here must be deliberate.
-    assert statement(WORLD.facts[0], "en") == "The chief executive of Quantar is Hugo Fang."
+    assert statement(WORLD.facts[0], "en") == "The chief executive of Quantar is Hugo Zhuo."
 
 
 @pytest.mark.parametrize(

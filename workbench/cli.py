@@ -19,7 +19,10 @@ from workbench.parameters import parse_assignments
 
 NOTEBOOKS = click.argument("notebooks", nargs=-1, type=click.Path(path_type=Path))
 TIMEOUT = click.option(
-    "--timeout", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Seconds a cell may take; no limit if not given."
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Seconds a cell may take; no limit if not given.",
 )
 
 

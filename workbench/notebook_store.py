@@ -41,7 +41,9 @@ def refresh(notebooks: Sequence[Path], timeout: float | None = None) -> list[Pat
         folders.add(folder)
         jobs.append(Job(path, folder.notebooks / path.name))
     if len(folders) != 1:
-        raise DataError(f"the notebooks have {len(folders)} different RUN defaults, expected one; refresh them one by one")
+        raise DataError(
+            f"the notebooks have {len(folders)} different RUN defaults, expected one; refresh them one by one"
+        )
     folder = folders.pop()
     run(jobs, folder, Progress(folder.path / "metrics.jsonl"), timeout)
     stored = {job.source: stored_text(nbformat.read(job.output, as_version=4), job.source.name) for job in jobs}
@@ -84,7 +86,9 @@ def _outputs(cell: nbformat.NotebookNode, count: int, where: str) -> list[dict[s
     kept: list[dict[str, Any]] = []
     for output in cell.outputs:
         if output.output_type == "error":
-            raise DataError(f"{where}: {output.ename}: {output.evalue}; an error is not stored, show it with try/except")
+            raise DataError(
+                f"{where}: {output.ename}: {output.evalue}; an error is not stored, show it with try/except"
+            )
         if output.output_type == "stream":
             if output.name != "stdout":
                 line = next((part for part in output.text.splitlines() if part.strip()), "")

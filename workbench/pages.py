@@ -56,7 +56,9 @@ def page_html(notebook: nbformat.NotebookNode, title: str) -> str:
             data.pop(WIDGET_VIEW, None)
             if PLOTLY in data:
                 figures += 1
-                output["data"] = {"text/html": figure_html(data[PLOTLY], f"figure-{figures}", data.get("text/plain", ""))}
+                output["data"] = {
+                    "text/html": figure_html(data[PLOTLY], f"figure-{figures}", data.get("text/plain", ""))
+                }
     exporter = HTMLExporter(raw_template=_TEMPLATE)
     page, _ = exporter.from_notebook_node(shown)
     return page

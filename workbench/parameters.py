@@ -71,7 +71,9 @@ class Parameter:
         except ValueError:
             raise self._mismatch(text) from None
         if not math.isfinite(number):
-            raise SettingError(f"parameter {self.name}: {text!r} is not a finite number, expected float like {self.default!r}")
+            raise SettingError(
+                f"parameter {self.name}: {text!r} is not a finite number, expected float like {self.default!r}"
+            )
         return number
 
     def _sequence(self, text: str) -> list | tuple:
@@ -139,7 +141,8 @@ def parse_parameters(source: str, name: str) -> tuple[Parameter, ...]:
             line = source.splitlines()[statement.lineno - 1].strip()
             raise DataError(
                 f"{name}: parameters cell, line {statement.lineno}: {line!r} is not NAME = LITERAL; "
-                "a parameter is a bool, int, float, str, list or tuple written out, work out other values in a later cell"
+                "a parameter is a bool, int, float, str, list or tuple written out; "
+                "work out other values in a later cell"
             )
         if target in found:
             raise DataError(f"{name}: parameters cell, line {statement.lineno}: {target} is set twice")

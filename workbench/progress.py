@@ -41,7 +41,9 @@ class Progress:
         def line() -> Text:
             row = last_row(self.metrics) if _identity(self.metrics) != before else {}
             seconds = time.monotonic() - start
-            return Text(status_line(name, number, of, **at, seconds=seconds, row=row), no_wrap=True, overflow="ellipsis")
+            return Text(
+                status_line(name, number, of, **at, seconds=seconds, row=row), no_wrap=True, overflow="ellipsis"
+            )
 
         def say(text: str) -> None:
             print(text, file=self.stream, flush=True)
@@ -61,11 +63,9 @@ class Progress:
         say(f"{number}/{of} {name} done in {time.monotonic() - start:.1f} s")
 
 
-def status_line(
-    name: str, number: int, of: int, cell: int, cells: int, seconds: float, row: dict[str, Any]
-) -> str:
+def status_line(name: str, number: int, of: int, cell: int, cells: int, seconds: float, row: dict[str, Any]) -> str:
     """One line for people; of ``row`` (a line of metrics.jsonl) what is there is shown."""
-    parts = [f"{number}/{of} {name}", f"cell {cell}/{cells}", clock(seconds)]
+    parts = [f"{number}/{of} {name}", f"cell {cell}/{cells}" if cell else "kernel starts", clock(seconds)]
     # float(): the log writes what is not finite as "nan" or "inf"
     there = {k: float(v) for k, v in row.items() if k in _SHOWN and v is not None}
     if "step" in there:

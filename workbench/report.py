@@ -40,7 +40,11 @@ def report_html(run: RunFolder) -> str:
             "name": name,
             "result": results.get(name, {"title": name, "summary": "", "numbers": [], "figures": []}),
             "ending": endings.get(name),
-            "links": [link for link in (f"notebooks/{name}.html", f"notebooks/{name}.ipynb") if (run.path / link).exists()],
+            "links": [
+                (kind, f"notebooks/{name}.{ending}")
+                for kind, ending in (("page", "html"), ("notebook", "ipynb"))
+                if (run.notebooks / f"{name}.{ending}").exists()
+            ],
         }
         for name in sorted({*results, *endings})
     ]
@@ -56,7 +60,7 @@ def report_html(run: RunFolder) -> str:
         sections=sections,
         tiles=[(s["name"], n) for s in sections for n in s["result"]["numbers"][:HEADLINES]],
         stopped=[s for s in sections if s["ending"] and s["ending"]["status"] != "done"],
-        started=min((e["started"] for e in endings.values()), default=""),
+        started=min((e["started"] for e in endings.values()), default="")[:16].replace("T", " "),
         tables=[
             (title, _rows(_read(run.path / file)))
             for title, file in (("Environment", "environment.json"), ("Settings", "config.json"))
@@ -128,13 +132,18 @@ _PAGE = """<!DOCTYPE html>
 <main>
 {% for section in stopped %}
 <p class="stopped" role="alert"><strong>{{ section.name }} {{ section.ending.status }}</strong>
-in cell {{ section.ending.cell }} of {{ section.ending.cells }}{% if section.ending.problem %}: {{ section.ending.problem }}{% endif %}</p>
+in cell {{ section.ending.cell }} of {{ section.ending.cells }}
+{%- if section.ending.problem %}: {{ section.ending.problem }}{% endif %}</p>
 {% endfor %}
 {% if tiles %}
 <ul class="tiles">
 {% for name, number in tiles %}
 <li><a href="#{{ name }}"><span class="label">{{ number.name }}</span>
-<span class="big">{{ number.value | value }}{% if number.unit %} <small>{{ number.unit }}</small>{% endif %}</span></a></li>
+<span class="big">{{ number.value | value }}
+{% if number.unit %}
+ <small>{{ number.unit }}</small>
+{% endif %}
+</span></a></li>
 {% endfor %}
 </ul>
 {% endif %}
@@ -154,7 +163,8 @@ in cell {{ section.ending.cell }} of {{ section.ending.cells }}{% if section.end
 <thead><tr><th>Number</th><th class="value">Value</th><th>Unit</th><th>How it was measured</th></tr></thead>
 <tbody>
 {% for number in section.result.numbers %}
-<tr><td>{{ number.name }}</td><td class="value">{{ number.value | value }}</td><td>{{ number.unit }}</td><td class="quiet">{{ number.note }}</td></tr>
+<tr><td>{{ number.name }}</td><td class="value">{{ number.value | value }}</td>
+<td>{{ number.unit }}</td><td class="quiet">{{ number.note }}</td></tr>
 {% endfor %}
 </tbody></table></div>
 {% endif %}
@@ -163,7 +173,9 @@ in cell {{ section.ending.cell }} of {{ section.ending.cells }}{% if section.end
 {% endfor %}
 <p class="quiet">{{ section.name }}
 {% if section.ending %} · {{ section.ending.status }} in {{ section.ending.seconds | seconds }}{% endif %}
-{% for link in section.links %} · <a href="{{ link | urlencode }}">{{ "page" if link.endswith("html") else "notebook" }}</a>{% endfor %}
+{% for kind, link in section.links %}
+ · <a href="{{ link | urlencode }}">{{ kind }}</a>
+{% endfor %}
 </p>
 </section>
 {% endfor %}
@@ -199,7 +211,8 @@ _STYLE = """
   --tile: #1f2226; --link: #82b1f5; --bad: #ff9d92; --bad-page: #36201e; } }
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background: var(--page); color: var(--ink);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", "PingFang SC", "Microsoft YaHei", "Noto Sans CJK SC", sans-serif; }
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", "PingFang SC", "Microsoft YaHei", "Noto Sans CJK SC",
+  sans-serif; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.25rem; margin: 0 0 .5rem; }
 p { margin: .4rem 0; overflow-wrap: anywhere; }
@@ -224,7 +237,7 @@ thead th, .plain th { font-weight: 500; color: var(--quiet); }
 .plain td { overflow-wrap: anywhere; }
 .value { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 figure { margin: 1.25rem 0; }
-.plot { width: 100%; min-height: 22rem; }
+.plot { width: 100%; }
 footer { margin-top: 2rem; }
 code { font-size: .88rem; overflow-wrap: anywhere; }
 """
@@ -240,13 +253,14 @@ function theme() {
 function themed(layout) {
   const {axis, font, ...rest} = theme(), out = {...layout, ...rest, font: {...layout.font, ...font}, autosize: true};
   delete out.width;
+  if (window.matchMedia("(pointer: coarse)").matches) out.dragmode = false;  // a finger scrolls the page
   for (const key of new Set(["xaxis", "yaxis", ...Object.keys(layout)]))
     if (/^[xy]axis[0-9]*$/.test(key)) out[key] = {...layout[key], ...axis};
   return out;
 }
 function draw() {
   for (const f of FIGURES)
-    Plotly.react(f.id, f.data, themed(f.layout || {}), {responsive: true, displaylogo: false});
+    Plotly.react(f.id, f.data, themed(f.layout || {}), {responsive: true, displayModeBar: false});
 }
 draw();
 dark.addEventListener("change", draw);

@@ -150,7 +150,9 @@ def write_articles(world: World, language: str, *, per_fact: int = 26, seed: int
         rng.shuffle(near)
         near = near[: rng.randint(1, _LINKED)]
         # A fact about something follows the sentence that introduces it.
-        order = [i for o in own for i in (o, *(n for n in near if facts[o].object in (facts[n].subject, facts[n].object)))]
+        order = []
+        for o in own:
+            order += [o, *(n for n in near if facts[o].object in (facts[n].subject, facts[n].object))]
         order = list(dict.fromkeys(order + near))
         for i in order:
             told[i] += 1

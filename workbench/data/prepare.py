@@ -102,7 +102,7 @@ def _build(config: DataConfig, tokenizer, mark: str, num_tasks: int) -> tuple[di
     if not rejected and not run.read:
         raise DataError(f"data={config.data!r}: no documents in it")
     if not (run.kept["base"] or run.kept["validation"]):
-        reasons = Counter(r.reason for r in rejected) + run.dropped
+        reasons = Counter(r.kind for r in rejected) + run.dropped
         told = ", ".join(f"{count} × {reason}" for reason, count in reasons.most_common(5))
         raise DataError(f"data={config.data!r}: no usable text is left ({told})")
 
@@ -121,7 +121,7 @@ def _build(config: DataConfig, tokenizer, mark: str, num_tasks: int) -> tuple[di
     return stores, Preparation(
         fingerprint=mark,
         documents_read=run.read,
-        rejected=dict(Counter(r.reason for r in everything)),
+        rejected=dict(Counter(r.kind for r in everything)),
         quarantine=[asdict(r) for r in everything],
         cleaning_changes=dict(run.changes + task_run.changes),
         characters_raw=run.characters_raw + task_run.characters_raw,

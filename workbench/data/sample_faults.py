@@ -27,7 +27,8 @@ _STEPS, _WARMUP, _TOKENS_A_STEP = 300, 40, 2048  # 16 samples of 128 positions
 
 def broken_files(world: World) -> dict[str, bytes]:
     """Inputs that a reader must set aside with a reason, beside some good lines that it must keep."""
-    good = [json.dumps({"text": statement(world.facts[i], lang)}, ensure_ascii=False) for i, lang in ((0, "en"), (1, "zh"))]
+    told = (statement(world.facts[0], "en"), statement(world.facts[1], "zh"))
+    good = [json.dumps({"text": text}, ensure_ascii=False) for text in told]
     lines = [
         good[0],
         '{"text": "the quote is never closed}',
@@ -44,7 +45,7 @@ def broken_files(world: World) -> dict[str, bytes]:
     page = f"<html><head><title>GBK</title></head><body><p>{sentence}</p></body></html>\n"
     return {
         "lines.jsonl": "\n".join(lines).encode("utf-8"),
-        "invalid_utf8.txt": "Notes from the caf\u00e9. ".encode("latin-1") + statement(world.facts[3], "en").encode("ascii") + b"\n",
+        "invalid_utf8.txt": f"Notes from the caf\u00e9. {statement(world.facts[3], 'en')}\n".encode("latin-1"),
         "gbk_page.html": page.encode("gbk", errors="replace"),
         "empty.txt": b"",
         "one_character.txt": "\u4e2d".encode("utf-8"),
@@ -144,7 +145,9 @@ def _learning_rate(step: int) -> float:
     return 3e-3 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * along)))
 
 
-def _row(step: int, loss: float, norm: float, scale: float, overflow: int, seconds: float, rss: float, cpu: float) -> Row:
+def _row(
+    step: int, loss: float, norm: float, scale: float, overflow: int, seconds: float, rss: float, cpu: float
+) -> Row:
     numbers = {
         "loss": loss,
         "lm_loss": loss,
@@ -208,12 +211,12 @@ file-rss:16384kB, shmem-rss:0kB, UID:0 pgtables:66560kB oom_score_adj:969
 """
 _JOURNAL = """\
 Nov 28 03:14:05 trainer-03 systemd[1]: Started Session 211 of user research.
-Nov 28 03:14:07 trainer-03 kernel: python3 invoked oom-killer: gfp_mask=0x140dca(GFP_HIGHUSER_MOVABLE|__GFP_COMP|__GFP_ZERO), \
-order=0, oom_score_adj=0
-Nov 28 03:14:07 trainer-03 kernel: oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0-1,global_oom,\
-task_memcg=/system.slice/train.service,task=python3,pid=20231,uid=1002
-Nov 28 03:14:07 trainer-03 kernel: Out of memory: Killed process 20231 (python3) total-vm:71303168kB, anon-rss:62914560kB, \
-file-rss:4096kB, shmem-rss:131072kB, UID:1002 pgtables:124928kB oom_score_adj:0
+Nov 28 03:14:07 trainer-03 kernel: python3 invoked oom-killer: \
+gfp_mask=0x140dca(GFP_HIGHUSER_MOVABLE|__GFP_COMP|__GFP_ZERO), order=0, oom_score_adj=0
+Nov 28 03:14:07 trainer-03 kernel: oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0-1,\
+global_oom,task_memcg=/system.slice/train.service,task=python3,pid=20231,uid=1002
+Nov 28 03:14:07 trainer-03 kernel: Out of memory: Killed process 20231 (python3) total-vm:71303168kB, \
+anon-rss:62914560kB, file-rss:4096kB, shmem-rss:131072kB, UID:1002 pgtables:124928kB oom_score_adj:0
 Nov 28 03:14:08 trainer-03 systemd[1]: train.service: A process of this unit has been killed by the OOM killer.
 Nov 28 03:14:08 trainer-03 systemd[1]: train.service: Main process exited, code=killed, status=9/KILL
 Nov 28 03:14:08 trainer-03 systemd[1]: train.service: Failed with result 'oom-kill'.
@@ -222,7 +225,8 @@ _SEGFAULT = """\
 [66120.551209] eth0: renamed from veth1a2b3c4
 [70418.903317] python[5150]: segfault at 0 ip 00007f3c2a91b4d7 sp 00007ffd6c0e5b20 error 4 in \
 libmindspore_backend.so[7f3c29c00000+1f4a000]
-[70418.903341] Code: 48 8b 07 48 89 fb ff 50 18 48 8b 03 48 89 df ff 50 20 84 c0 74 0c <48> 8b 45 00 48 89 ef 5b 5d ff 60 28
+[70418.903341] Code: 48 8b 07 48 89 fb ff 50 18 48 8b 03 48 89 df ff 50 20 84 c0 74 \
+0c <48> 8b 45 00 48 89 ef 5b 5d ff 60 28
 """
 _CLEAN = """\
 [    0.000000] Linux version 5.15.0-91-generic (buildd@lcy02) (gcc 11.4.0) #101-Ubuntu SMP

@@ -101,7 +101,8 @@ for (int i = 0; i < n; ++i) prices.push_back(i);
 """,
     "news_mojibake_en.html": f"""<html><head><title>Business news</title></head><body>
 <h1>@company3.en@ opens a {misread("café", "cp1252")} in @company3.headquarters.en@</h1>
-<p>@company3.en@ is led by its chief executive @company3.ceo.en@. {misread("It’s a start – no more", "cp1252")}, the company said.</p>
+<p>@company3.en@ is led by its chief executive @company3.ceo.en@.
+{misread("It’s a start – no more", "cp1252")}, the company said.</p>
 <p>The {misread("naïve résumé", "cp1252")} of @company3.ceo.en@: @company3.ceo.en@ graduated from
 @company3.ceo.alma_mater.en@. A coffee costs {misread("€3", "cp1252")}, cake {misread("£2", "cp1252")}.</p>
 <p>This paragraph is fine: café, naïve, “quoted”, 50 €.</p>
@@ -147,7 +148,8 @@ for (int i = 0; i < n; ++i) prices.push_back(i);
 @person3.birthplace.mayor.zh@。</li></ul></li>
   <li>@person3.zh@毕业于@person3.alma_mater.zh@。</li></ol>
   <blockquote><p>“勤能补拙。”——@person3.zh@</p></blockquote>
-  <p><ruby>汉<rp>(</rp><rt>hàn</rt><rp>)</rp>字<rp>(</rp><rt>zì</rt><rp>)</rp></ruby>&#8203;　&quot;引号&quot;　&hellip;&hellip;</p>
+  <p><ruby>汉<rp>(</rp><rt>hàn</rt><rp>)</rp>字<rp>(</rp><rt>zì</rt><rp>)</rp></ruby>
+  &#8203;　&quot;引号&quot;　&hellip;&hellip;</p>
   <!-- 广告位 <div class="ad">买一送一</div> -->
 </article>
 """,

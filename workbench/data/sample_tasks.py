@@ -40,7 +40,7 @@ def split_starts(world: World, seed: int = 0) -> tuple[tuple[Entity, ...], tuple
     return tuple(training), tuple(evaluation)
 
 
-def make_tasks(world: World, *, chains_per_length: int = 220, passages: int = 320, seed: int = 0) -> list[Sample]:
+def make_tasks(world: World, *, chains_per_length: int = 220, passages: int = 160, seed: int = 0) -> list[Sample]:
     """All task samples, shuffled; the counts are for each language. See the module for the kinds."""
     starts, _ = split_starts(world, seed)
     samples: list[Sample] = []

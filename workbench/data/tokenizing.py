@@ -86,7 +86,8 @@ def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerFast:
         tokenizer = AutoTokenizer.from_pretrained(str(path) if path.is_dir() else name, local_files_only=True)
     except Exception as error:  # transformers raises OSError, ValueError, KeyError and more for a bad folder
         reason = " ".join(str(error).split())[:160]
-        hint = "the folder cannot be read" if path.is_dir() else "no such folder, and not in the local Hugging Face cache"
+        hint = "no such folder, and not in the local Hugging Face cache"
+        hint = "the folder cannot be read" if path.is_dir() else hint
         raise SettingError(f"tokenizer={name!r}: {hint} ({type(error).__name__}: {reason})") from error
     return check_tokenizer(tokenizer, name)
 
@@ -94,7 +95,8 @@ def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerFast:
 def check_tokenizer(tokenizer: PreTrainedTokenizerFast, name: str = "tokenizer") -> PreTrainedTokenizerFast:
     """``tokenizer`` itself, made to read special-token strings as text. Raises SettingError as load_tokenizer."""
     if not getattr(tokenizer, "is_fast", False):
-        raise SettingError(f"tokenizer={name!r} is a {type(tokenizer).__name__}, not a fast one; it needs a tokenizer.json")
+        kind = type(tokenizer).__name__
+        raise SettingError(f"tokenizer={name!r} is a {kind}, not a fast one; it needs a tokenizer.json")
     if tokenizer.eos_token_id is None:
         raise SettingError(
             f"tokenizer={name!r} has no end-of-text token, documents could not be told apart; "
@@ -250,7 +252,7 @@ def _split_pattern(han_run: int) -> str:
     """The pre-tokens, tried in this order at each place; every character belongs to exactly one."""
     return "|".join(
         (
-            r" ?\$[A-Z]{1,5}(?![A-Za-z])",  # a ticker
+            r"\$[A-Z]{1,5}(?![A-Za-z])",  # a ticker, without a space: one form after "代码" and after "the ticker "
             rf"\p{{Han}}{{1,{han_run}}}",
             r"'(?:[sdmtSDMT]|ll|ve|re|LL|VE|RE)(?!\p{L})",  # English clitics
             r" ?(?:(?!\p{Han})[\p{L}\p{M}])+",  # a word

@@ -5,8 +5,9 @@ every full-width letter, into ASCII, so it has to be asked for. Each rule is a f
 to its edits (``[]`` after one quick scan where nothing has to change).
 
     surrogates   half of a UTF-16 pair (JSON's "\\ud800" gives one) → U+FFFD; it has no UTF-8
-    line_ends    CR LF, CR, U+2028, U+2029 → LF
-    controls     Cc goes, except tab and LF, (and CR where line_ends is off)
+    line_ends    CR LF, CR, NEL (U+0085), U+2028, U+2029 → LF
+    controls     Cc goes, except tab and LF (and CR, where line_ends is off); of a colour code of the
+                 terminal (ESC [31m) all of it
     zero_width   invisible characters and direction marks go; see ``zero_width``
     fold_width   ＡＢＣ１２３ → ABC123: letters and digits, no punctuation
     fold_quotes  “ ” ‘ ’ → " ' (in Chinese these are the quotation marks)
@@ -22,8 +23,8 @@ from functools import lru_cache
 from workbench.data.edits import Edit
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_LINE_END = re.compile("\r\n?|[\u2028\u2029]")
-_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]+")
+_LINE_END = re.compile("\r\n?|[\x85\u2028\u2029]")
+_CONTROL = re.compile("(?:\x1b\\[[0-9;]*+m|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f])+")
 # Soft hyphen, Arabic letter mark, Mongolian vowel separator, zero-width space, marks, embeddings,
 # word joiner, invisible operators, isolates, deprecated format characters, byte order mark,
 # interlinear annotation, tags; and the two joiners, which are kept where they join.
@@ -49,7 +50,7 @@ def surrogates(text: str) -> list[Edit]:
 
 
 def line_ends(text: str) -> list[Edit]:
-    if not any(end in text for end in "\r\u2028\u2029"):  # far quicker than a regular expression
+    if not any(end in text for end in "\r\x85\u2028\u2029"):  # far quicker than a regular expression
         return []
     return [Edit(m.start(), m.end(), "\n") for m in _LINE_END.finditer(text)]
 

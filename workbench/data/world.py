@@ -256,7 +256,7 @@ def _people_names() -> list[tuple[str, str]]:
     given, family = world_text.GIVEN_NAMES, world_text.FAMILY_NAMES
     return [
         (f"{g_en} {f_en}", f"{f_zh}{g_zh}")
-        for turn in range(len(family))
+        for turn in range(4)  # more would make names such as "Ivo Ji" and "Ivo Jin"
         for (g_en, g_zh), (f_en, f_zh) in (
             (given[i], family[(5 * i + 11 * turn) % len(family)]) for i in range(len(given))
         )

@@ -50,26 +50,29 @@ INDUSTRIES = (
 # A person is a given name and a family name: "Anya Bai", "柏安雅". Each given name occurs once among the first
 # 64 people, and so does each family name, so that the token a name begins with already tells who it is.
 GIVEN_NAMES = (
-    ("Anya", "安雅"), ("Boris", "博睿"), ("Celia", "思雅"), ("Dara", "达然"), ("Elin", "怡琳"), ("Felix", "斐历"), ("Greta", "格蕾"),
-    ("Hugo", "禹果"), ("Iris", "忆蕊"), ("Jonas", "卓南"), ("Kira", "绮岚"), ("Leon", "立昂"), ("Mabel", "美珀"), ("Nadia", "娜迪"),
-    ("Oskar", "奥佳"), ("Petra", "沛卓"), ("Quinn", "昆宁"), ("Rhea", "芮雅"), ("Silas", "思岚"), ("Tessa", "苔莎"), ("Ulric", "昱立"),
-    ("Vera", "薇然"), ("Wyatt", "韦亚"), ("Xenia", "希妮"), ("Yuri", "予立"), ("Zoe", "佐伊"), ("Amos", "艾墨"), ("Bruna", "布娜"),
-    ("Cyrus", "赛若"), ("Delia", "黛丽"), ("Edmund", "恩德"), ("Flora", "芙洛"), ("Gavin", "嘉文"), ("Heidi", "海蒂"), ("Ivo", "以沃"),
-    ("Judith", "珠迪"), ("Klaus", "克劳"), ("Lydia", "莉迪"), ("Magnus", "曼纳"), ("Nora", "诺然"), ("Otto", "敖多"), ("Paula", "葆拉"),
-    ("Ralph", "若夫"), ("Selma", "塞玛"), ("Tobias", "托比"), ("Ursula", "舒拉"), ("Viggo", "维果"), ("Wilma", "薇玛"), ("Ansel", "安瑟"),
-    ("Berta", "蓓塔"), ("Caleb", "凯勒"), ("Doris", "朵丽"), ("Emil", "埃米"), ("Frida", "芙达"), ("Gregor", "歌戈"), ("Hannah", "涵娜"),
-    ("Ingo", "英果"), ("Jarvis", "佳维"), ("Kaspar", "卡帕"), ("Linus", "林诺"), ("Mirko", "米柯"), ("Nelly", "妮莉"), ("Orla", "欧拉"),
-    ("Pascal", "帕卡"),
+    ("Anya", "安雅"), ("Boris", "博睿"), ("Celia", "思雅"), ("Dara", "达然"), ("Elin", "怡琳"), ("Felix", "斐历"),
+    ("Greta", "格蕾"), ("Hugo", "禹果"), ("Iris", "忆蕊"), ("Jonas", "卓南"), ("Kira", "绮岚"), ("Leon", "立昂"),
+    ("Mabel", "美珀"), ("Nadia", "娜迪"), ("Oskar", "奥佳"), ("Petra", "沛卓"), ("Quinn", "昆宁"), ("Rhea", "芮雅"),
+    ("Silas", "思岚"), ("Tessa", "苔莎"), ("Ulric", "昱立"), ("Vera", "薇然"), ("Wyatt", "韦亚"), ("Xenia", "希妮"),
+    ("Yuri", "予立"), ("Zoe", "佐伊"), ("Amos", "艾墨"), ("Bruna", "布娜"), ("Cyrus", "赛若"), ("Delia", "黛丽"),
+    ("Edmund", "恩德"), ("Flora", "芙洛"), ("Gavin", "嘉文"), ("Heidi", "海蒂"), ("Ivo", "以沃"), ("Judith", "珠迪"),
+    ("Klaus", "克劳"), ("Lydia", "莉迪"), ("Magnus", "曼纳"), ("Nora", "诺然"), ("Otto", "敖多"), ("Paula", "葆拉"),
+    ("Ralph", "若夫"), ("Selma", "塞玛"), ("Tobias", "托比"), ("Ursula", "舒拉"), ("Viggo", "维果"), ("Wilma", "薇玛"),
+    ("Ansel", "安瑟"), ("Berta", "蓓塔"), ("Caleb", "凯勒"), ("Doris", "朵丽"), ("Emil", "埃米"), ("Frida", "芙达"),
+    ("Gregor", "歌戈"), ("Hannah", "涵娜"), ("Ingo", "英果"), ("Jarvis", "佳维"), ("Kaspar", "卡帕"), ("Linus", "林诺"),
+    ("Mirko", "米柯"), ("Nelly", "妮莉"), ("Orla", "欧拉"), ("Pascal", "帕卡"),
 )  # fmt: skip
 FAMILY_NAMES = (
-    ("Bai", "柏"), ("Cen", "岑"), ("Dou", "窦"), ("Fang", "方"), ("Gu", "顾"), ("Hao", "郝"), ("Jiang", "江"), ("Kuang", "邝"),
-    ("Lian", "连"), ("Meng", "孟"), ("Ning", "宁"), ("Pei", "裴"), ("Qiao", "乔"), ("Rong", "荣"), ("Shen", "沈"), ("Tao", "陶"),
-    ("Wen", "温"), ("Xue", "薛"), ("Yan", "颜"), ("Zhai", "翟"), ("Mu", "穆"), ("Du", "杜"), ("Hua", "华"), ("Jing", "荆"),
-    ("Lei", "雷"), ("Miao", "苗"), ("Niu", "钮"), ("Pan", "潘"), ("Qiu", "邱"), ("Ruan", "阮"), ("Sang", "桑"), ("Teng", "滕"),
-    ("Wei", "魏"), ("Xia", "夏"), ("Yao", "姚"), ("Zhuo", "卓"), ("Bian", "卞"), ("Cui", "崔"), ("Dai", "戴"), ("Feng", "冯"),
-    ("Ge", "葛"), ("Hong", "洪"), ("Ji", "纪"), ("Kong", "孔"), ("Luo", "骆"), ("Mao", "茅"), ("Ou", "欧"), ("Pang", "庞"),
-    ("Qi", "戚"), ("Ren", "任"), ("Shi", "施"), ("Tan", "谭"), ("Wu", "邬"), ("Xiang", "项"), ("Yu", "俞"), ("Zong", "宗"),
-    ("Ban", "班"), ("Chu", "褚"), ("Dong", "董"), ("Fu", "傅"), ("Gong", "龚"), ("Huo", "霍"), ("Jin", "靳"), ("Kou", "寇"),
+    ("Bai", "柏"), ("Cen", "岑"), ("Dou", "窦"), ("Fang", "方"), ("Gu", "顾"), ("Hao", "郝"), ("Jiang", "江"),
+    ("Kuang", "邝"), ("Lian", "连"), ("Meng", "孟"), ("Ning", "宁"), ("Pei", "裴"), ("Qiao", "乔"), ("Rong", "荣"),
+    ("Shen", "沈"), ("Tao", "陶"), ("Wen", "温"), ("Xue", "薛"), ("Yan", "颜"), ("Zhai", "翟"), ("Mu", "穆"),
+    ("Du", "杜"), ("Hua", "华"), ("Jing", "荆"), ("Lei", "雷"), ("Miao", "苗"), ("Niu", "钮"), ("Pan", "潘"),
+    ("Qiu", "邱"), ("Ruan", "阮"), ("Sang", "桑"), ("Teng", "滕"), ("Wei", "魏"), ("Xia", "夏"), ("Yao", "姚"),
+    ("Zhuo", "卓"), ("Bian", "卞"), ("Cui", "崔"), ("Dai", "戴"), ("Feng", "冯"), ("Ge", "葛"), ("Hong", "洪"),
+    ("Ji", "纪"), ("Kong", "孔"), ("Luo", "骆"), ("Mao", "茅"), ("Ou", "欧"), ("Pang", "庞"), ("Qi", "戚"),
+    ("Ren", "任"), ("Shi", "施"), ("Tan", "谭"), ("Wu", "邬"), ("Xiang", "项"), ("Yu", "俞"), ("Zong", "宗"),
+    ("Ban", "班"), ("Chu", "褚"), ("Dong", "董"), ("Fu", "傅"), ("Gong", "龚"), ("Huo", "霍"), ("Jin", "靳"),
+    ("Kou", "寇"),
 )  # fmt: skip
 
 # {s} is the subject, {o} the object. Most wordings put the subject first, because that is the

@@ -32,10 +32,10 @@ def rms_norm(x, weight, epsilon):
 
 
 class Normalize(nn.Cell):
-    """``rms_norm`` with its gradient written by hand; returns (result, normalised x, 1/rms).
+    """``rms_norm`` of x (N, 1, D) with its gradient written by hand; returns (result, normalised x, 1/rms).
 
     Only the result's gradient is propagated. What has one value a row or a column is tiled before
-    it meets an (N, D) array, because broadcasting operators are slow on the CPU.
+    it meets a whole array, because broadcasting operators are slow on the CPU.
     """
 
     def __init__(self, epsilon: float) -> None:
@@ -44,20 +44,20 @@ class Normalize(nn.Cell):
         self.tile, self.mean, self.sum = ops.Tile(), ops.ReduceMean(True), ops.ReduceSum(False)
 
     def construct(self, x, weight):
-        rows, size = x.shape
-        inverse_rms = self.tile(ops.rsqrt(ops.add(self.mean(ops.mul(x, x), -1), self.epsilon)), (1, size))
+        rows, _, size = x.shape
+        inverse_rms = self.tile(ops.rsqrt(ops.add(self.mean(ops.mul(x, x), -1), self.epsilon)), (1, 1, size))
         normalised = ops.mul(x, inverse_rms)
-        result = ops.mul(normalised, self.tile(ops.expand_dims(weight, 0), (rows, 1)))
+        result = ops.mul(normalised, self.tile(ops.reshape(weight, (1, 1, size)), (rows, 1, 1)))
         return result, normalised, inverse_rms
 
     def bprop(self, x, weight, out, dout):
-        rows, size = x.shape
+        rows, _, size = x.shape
         (_, normalised, inverse_rms), gradient = out, dout[0]
-        scaled = ops.mul(gradient, self.tile(ops.expand_dims(weight, 0), (rows, 1)))
-        along = self.tile(self.mean(ops.mul(scaled, normalised), -1), (1, size))
+        scaled = ops.mul(gradient, self.tile(ops.reshape(weight, (1, 1, size)), (rows, 1, 1)))
+        along = self.tile(self.mean(ops.mul(scaled, normalised), -1), (1, 1, size))
         return (
             ops.mul(inverse_rms, ops.sub(scaled, ops.mul(normalised, along))),
-            self.sum(ops.mul(gradient, normalised), 0),
+            self.sum(ops.mul(gradient, normalised), (0, 1)),
         )
 
 
@@ -70,7 +70,10 @@ class RMSNorm(nn.Cell):
         self.normalize = Normalize(epsilon)
 
     def construct(self, x):
-        return self.normalize(x, self.weight)[0]
+        # By way of (N, 1, D), because in a recomputed block MindSpore 2.10 compiles a cyclic graph
+        # where the gradient of a cell's ``bprop`` is added to the residual stream's directly.
+        rows, size = x.shape
+        return ops.reshape(self.normalize(ops.reshape(x, (rows, 1, size)), self.weight)[0], (rows, size))
 
 
 class SwiGLU(nn.Cell):

@@ -74,8 +74,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
     """Read and verify one checkpoint. Raises DataError, naming the file, when it is damaged."""
     try:
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
-        checksums = state["checksums"]
-    except (OSError, ValueError, KeyError) as error:
+        checksums = dict(state["checksums"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"checkpoint {path}: state.json cannot be read ({type(error).__name__}); use another one") from error
     for name in _FILES:
         file = path / name

@@ -22,6 +22,7 @@ from workbench.device import use_device
 from workbench.errors import SettingError
 from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
 from workbench.model.transformer import Transformer
+from workbench.model.weights import set_weights
 from workbench.run_folder import RunFolder
 from workbench.train.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
 from workbench.train.optimizing import learning_rate_at
@@ -156,15 +157,9 @@ def fit_to_tokenizer(config: RunConfig, tokenizer) -> RunConfig:
 
 def load_model(run: RunFolder) -> tuple[Transformer, Checkpoint]:
     """The model of the newest whole checkpoint of ``run``, its weights checked name by name."""
-    import mindspore as ms
-
     checkpoint = latest_checkpoint(run)
     config = RunConfig.from_dict(checkpoint.state["config"])
     use_device(config.device)
     model = Transformer(config.model, config.train.seed, config.train.precision)
-    missing = sorted({p.name for p in model.trainable_params()} ^ set(checkpoint.weights))
-    if missing:
-        raise SettingError(f"checkpoint {checkpoint.path} does not fit the model: {', '.join(missing[:3])} differ")
-    for parameter in model.trainable_params():
-        parameter.set_data(ms.Tensor(checkpoint.weights[parameter.name]))
+    set_weights(model.trainable_params(), checkpoint.weights)
     return model, checkpoint

@@ -23,6 +23,7 @@ from mindspore import ops
 
 from workbench.config import TrainConfig
 from workbench.model.transformer import Transformer, check_batch
+from workbench.model.weights import set_weights
 from workbench.train.losses import joint_loss, target_counts
 from workbench.train.optimizing import decays
 from workbench.train.scaling import next_scale
@@ -62,13 +63,9 @@ class TrainState:
         return weights, optimizer
 
     def load(self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]) -> None:
-        """Set every parameter from ``arrays`` of a state of the same shape; all names must be there."""
-        for source, parameters in (
-            (weights, self.parameters),
-            (optimizer, (*self.moment1, *self.moment2, self.scalars)),
-        ):
-            for parameter in parameters:
-                parameter.set_data(ms.Tensor(source[parameter.name]))
+        """Write the arrays of another state into this one. Raises DataError for names or shapes that differ."""
+        set_weights(self.parameters, weights)
+        set_weights((*self.moment1, *self.moment2, self.scalars), optimizer)
 
 
 class TrainStep:

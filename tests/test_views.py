@@ -1,0 +1,91 @@
+"""Pictures that can be stored and compared, and panels that show their errors."""
+
+import io
+import json
+from contextlib import redirect_stdout
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from workbench.data.cleaning import CleaningPolicy, clean
+from workbench.errors import SettingError
+from workbench.run_folder import read_lines
+from workbench.train.scaling import simulate_limit
+from workbench.config import TrainConfig
+from workbench.views import data, diagnosis, masks, training
+from workbench.views import show as room
+from workbench.views.panels import Panel, slider
+
+
+def test_what_is_shown_is_slim_json_and_a_line_of_text(monkeypatch):
+    shown = []
+    monkeypatch.setattr(room, "display", lambda bundle, raw: shown.append(bundle))
+    with redirect_stdout(io.StringIO()) as out:
+        room.show(room.figure(go.Scatter(x=[1, 2], y=room.rounded([1 / 3, np.nan])), title="t", x="step", y="nats"), "two points")
+    assert out.getvalue() == "two points\n"
+    bundle = shown[0]
+    assert bundle["text/plain"] == "two points"
+    picture = bundle["application/vnd.plotly.v1+json"]
+    assert picture["data"][0]["y"] == [0.33333, None]
+    assert len(json.dumps(picture)) < 2500 and "bdata" not in json.dumps(picture)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5, 400, 12345])
+def test_thinning_keeps_the_ends(n):
+    keep = room.thin(range(n), 100)
+    assert len(keep) <= 100
+    if n:
+        assert keep[0] == 0 and keep[-1] == n - 1
+
+
+def panel():
+    def draw(k):
+        if k == 3:
+            raise SettingError("k=3 is not allowed: 1 or 2")
+        return room.figure(go.Scatter(x=[1, 2], y=[k, k]), title=f"k {k}"), f"k is {k}"
+
+    return Panel("demo", {"k": slider("k", 1, [1, 2, 3])}, draw)
+
+
+def test_moving_a_slider_redraws_and_the_text_form_is_the_state():
+    shown = panel()
+    assert repr(shown) == "<demo: k=1 → k is 1>"
+    shown.controls["k"].value = 2
+    assert repr(shown) == "<demo: k=2 → k is 2>"
+    assert list(shown.figure.data[0].y) == [2, 2] and shown.figure.layout.title.text == "k 2"
+
+
+def test_an_error_in_a_redraw_is_seen_in_the_panel_and_goes_when_it_is_mended():
+    shown = panel()
+    shown.controls["k"].value = 3
+    assert "k=3 is not allowed" in shown.error and "k=3 is not allowed" in repr(shown)
+    shown.controls["k"].value = 1
+    assert shown.error == "" and repr(shown) == "<demo: k=1 → k is 1>"
+
+
+def test_marked_changes_show_what_went_escaped_and_whole():
+    raw = "你好\u200b <b>世界</b> &amp; caf\u00c3\u00a9\x07 <i>1</i>"
+    page = data.marked_changes(raw, clean(raw, CleaningPolicy(markup="always"))).data
+    assert "⟨U+200B⟩" in page and "⟨U+0007⟩" in page and "你好" in page and "世界" in page
+    assert "<b>" not in page and "&lt;b&gt;" in page
+
+
+def test_scale_policies_mark_every_skipped_step():
+    trace = simulate_limit(np.where(np.arange(500) % 97 == 0, 0.0, np.inf), TrainConfig())
+    picture, text = training.scale_policies({"standard": trace})
+    assert list(picture.data[1].x) == [i + 1 for i in range(0, 500, 97)]
+    assert "standard: 6 of 500 steps skipped" in text
+
+
+def test_vital_signs_of_a_sick_run_have_gaps_where_the_loss_is_not_finite(samples):
+    rows = list(read_lines(samples / "metrics" / "sick.jsonl"))
+    picture, text = diagnosis.vital_signs(rows, [])
+    assert any(y is None for y in picture.data[0].y)
+    assert f"{len(rows)} steps; no fault" in text
+
+
+def test_a_mask_picture_counts_what_is_visible():
+    picture, text = masks.mask_picture(np.tril(np.ones((3, 3), bool)), list("abc"), "causal")
+    assert "6 of 9 pairs visible, a query sees 1 to 3 keys" in text
+    assert list(picture.data[0].z[0]) == [1, 0, 0]
