@@ -26,7 +26,7 @@ def answering(monkeypatch, tokenizer):
     """Replace the model by a function from the prompt's text to an answer."""
 
     def install(say):
-        def generate(model, prompts, max_new_tokens, stop_ids, task_ids):
+        def generate(model, prompts, max_new_tokens, stop_ids, task_ids, batch_size, length_step):
             return [tokenizer.encode(say(tokenizer.decode(p, skip_special_tokens=True)), add_special_tokens=False) for p in prompts]
 
         monkeypatch.setattr(rooms, "generate", generate)

@@ -90,3 +90,24 @@ def test_help_imports_nothing_heavy():
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1] == "[]" and "Usage: workbench run [OPTIONS]" in ended.stdout
+
+
+def test_a_tokenizer_is_trained_on_ones_own_files_and_loads(tmp_path, capsys):
+    from workbench.data.tokenizing import decode, encode, load_tokenizer
+
+    (tmp_path / "a.txt").write_text("猫坐在垫子上。The cat sat on the mat. " * 20, encoding="utf-8")
+    (tmp_path / "broken.txt").write_bytes(b"caf\xe9")
+    out = tmp_path / "tokenizer"
+    assert main(["tokenizer", str(tmp_path), "--vocab-size", "300", "--out", str(out)]) == 0
+    seen = capsys.readouterr()
+    assert seen.out.strip() == str(out) and "1 documents, 291 entries; left out:" in seen.err
+    tokenizer = load_tokenizer(str(out))
+    assert decode(tokenizer, encode(tokenizer, "猫 cat 😀").ids) == "猫 cat 😀"
+    assert main(["tokenizer", str(tmp_path), "--out", str(out)]) == 2
+    assert "it is there already" in capsys.readouterr().err
+
+
+def test_a_tokenizer_of_nothing_is_refused(tmp_path, capsys):
+    (tmp_path / "empty.txt").write_text("")
+    assert main(["tokenizer", str(tmp_path), "--out", str(tmp_path / "t")]) == 2
+    assert "no usable text" in capsys.readouterr().err

@@ -160,3 +160,8 @@ def test_what_cannot_be_decoded_is_refused(model, error, told, prompts, count, o
 def test_a_prompt_that_just_fits_is_decoded(model):
     prompt = [3] * 37
     assert generate(model, [prompt], 3) == [uncached(model, prompt, 3)]
+
+
+def test_the_length_step_changes_nothing_but_the_padding(model, expected):
+    for step in (1, 13):
+        assert generate(model, PROMPTS, 5, length_step=step) == expected

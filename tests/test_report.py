@@ -34,15 +34,20 @@ def executed(run, name, **state):
 def run(tmp_path):
     run = RunFolder.at(tmp_path / "demo 一")
     numbers = [
-        Number("validation loss", 2.345678, "nats", "50 windows"),
-        Number("tokens", 1234567),
+        Number("validation loss", 2.345678, "nats", "50 windows", headline=True),
+        Number("tokens", 1234567, headline=True),
         Number("third", 3.0),
     ]
-    figure = go.Figure(go.Scatter(y=[1.0, 2.5], name=NASTY))
+    figures = {"损失 & loss": go.Figure(go.Scatter(y=[1.0, 2.5], name=NASTY)), "norm": go.Figure(go.Bar(y=[3]))}
     run.write_result(
-        "05_pretrain", title="Pretraining <b>", summary=NASTY, numbers=numbers, figures={"损失 & loss": figure}
+        "05_pretrain",
+        title="Pretraining <b>",
+        summary=NASTY,
+        numbers=numbers,
+        figures=figures,
+        headline_figure="损失 & loss",
     )
-    run.write_result("01_data", title="Data", summary="Nothing lost.", numbers=[Number("lost", 0, "tokens")])
+    run.write_result("01_data", title="Data", summary="Nothing lost.", numbers=[Number("lost", 0, "tokens", headline=True)])
     executed(run, "05_pretrain")
     executed(run, "06_chains", status="failed", cell=4, cells=9, problem="ValueError: <x>")
     write_json(run.path / "config.json", {"model": {"hidden_size": 128}, "device": "CPU"})
@@ -79,7 +84,7 @@ def test_everything_in_the_folder_is_shown(run):
     )
 
 
-def test_the_first_two_numbers_are_on_top(run):
+def test_headline_numbers_are_on_top(run):
     page = write_report(run).read_text(encoding="utf-8")
     tiles = re.findall(r'<span class="label">(.*?)</span>', page)
     assert tiles == ["lost", "validation loss", "tokens"]
@@ -100,8 +105,10 @@ def test_figures_are_inside_and_nothing_is_loaded(run):
     assert found.addresses == [] and len(found.scripts) == 2
     assert "alert(1)</script>" not in page
     figures = json.loads(re.match(r"const FIGURES = (.*);\n", found.scripts[1])[1])
-    assert len(figures) == 1 and figures[0]["data"][0]["name"] == NASTY and figures[0]["data"][0]["y"] == [1.0, 2.5]
-    assert page.count(f'id="{figures[0]["id"]}"') == 1
+    assert [f["data"][0]["y"] for f in figures] == [[1.0, 2.5], [1.0, 2.5], [3]]  # the headline figure comes twice
+    assert figures[0]["data"][0]["name"] == NASTY
+    assert all(page.count(f'id="{f["id"]}"') == 1 for f in figures)
+    assert page.index(f'id="{figures[0]["id"]}"') < page.index('<section id="01_data"') < page.index(f'id="{figures[1]["id"]}"')
 
 
 def test_without_figures_the_page_is_small(tmp_path):

@@ -68,5 +68,5 @@ def test_results_are_kept_in_the_notebooks_order(run):
         run.write_result(name, title=name, summary="s", numbers=[Number("n", 1.5, "nats")], figures={"c": picture})
     results = run.all_results()
     assert [r["notebook"] for r in results] == ["01_a", "02_b"]
-    assert results[0]["numbers"] == [{"name": "n", "value": 1.5, "unit": "nats", "note": ""}]
+    assert results[0]["numbers"] == [{"name": "n", "value": 1.5, "unit": "nats", "note": "", "headline": False}]
     assert results[0]["figures"][0]["figure"]["data"][0]["y"] == [2]

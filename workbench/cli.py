@@ -1,4 +1,4 @@
-"""The command line: ``workbench run``, ``workbench report``, ``workbench refresh``.
+"""The command line: ``workbench run``, ``report``, ``tokenizer``, ``refresh``.
 
 Exit codes: 0 it went well; 1 a notebook failed; 2 something the person gave is wrong, and nothing
 was started; 130 or 143 stopped by SIGINT or SIGTERM. A mistake is told in one line on standard
@@ -74,6 +74,37 @@ def report_command(folder: Path) -> None:
     run = RunFolder.at(folder)
     write_pages(run.notebooks)
     click.echo(write_report(run))
+
+
+@commands.command("tokenizer")
+@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="Where to store it.")
+@click.option("--vocab-size", default=8192, show_default=True, type=click.IntRange(min=300), help="Entries, special ones included.")
+@click.option("--han-run", default=4, show_default=True, type=click.IntRange(min=1), help="Most Chinese characters in a token.")
+def tokenizer_command(data: Sequence[str], out: Path, vocab_size: int, han_run: int) -> int:
+    """Train a byte-level BPE tokenizer on DATA (files, folders or globs) for -p TOKENIZER=FOLDER.
+
+    Texts are cleaned as the data pipeline cleans them. What cannot be read is counted and left out.
+    """
+    from collections import Counter
+
+    from workbench.data.cleaning import clean
+    from workbench.data.documents import read_documents
+    from workbench.data.tokenizing import train_tokenizer
+
+    if out.exists():
+        raise UserError(f"--out {out}: it is there already; name a new folder")
+    rejected: Counter = Counter()
+    documents = read_documents(list(data), on_reject=lambda r: rejected.update([r.kind]))
+    texts = [clean(document.text).text for document in documents]
+    if not texts:
+        raise UserError(f"no usable text in {', '.join(data)} ({dict(rejected) or 'no documents'})")
+    trained = train_tokenizer(texts, vocab_size, han_run=han_run)
+    trained.save_pretrained(out)
+    left_out = f"; left out: {dict(rejected)}" if rejected else ""
+    print(f"{len(texts):,} documents, {len(trained):,} entries{left_out}", file=sys.stderr)
+    click.echo(out)
+    return 0
 
 
 @commands.command("refresh")

@@ -53,7 +53,7 @@ class DataConfig:
 
     data: str = "data_samples/corpus"  # files, a folder or a glob: the base source
     tasks: str = "data_samples/tasks.jsonl"  # task samples with metadata; "" for none
-    tokenizer: str = "data_samples/tokenizer"  # a Hugging Face tokenizer folder, or "train:VOCAB_SIZE"
+    tokenizer: str = "data_samples/tokenizer"  # a folder that AutoTokenizer loads
     sequence_length: int = 128  # positions a sample
     overlap: float = 0.25  # share of a window that repeats the end of the one before
     unicode_form: str = "NFC"  # NFC (safe for Chinese), NFKC (turns full-width punctuation into ASCII) or none

@@ -20,8 +20,6 @@ from workbench.errors import DataError
 from workbench.pages import script_json
 from workbench.run_folder import RunFolder
 
-HEADLINES = 2  # of each notebook, its first numbers
-
 
 def write_report(run: RunFolder) -> Path:
     """Write ``report.html`` from what is in the run folder. Raises DataError when there is no folder."""
@@ -48,17 +46,19 @@ def report_html(run: RunFolder) -> str:
         }
         for name in sorted({*results, *endings})
     ]
+    below = [figure for section in sections for figure in section["result"]["figures"]]
+    top = [dict(figure) for figure in below if figure["headline"]]
     figures = []
-    for section in sections:
-        for figure in section["result"]["figures"]:
-            figure["id"] = f"figure-{len(figures) + 1}"
-            figures.append({"id": figure["id"], **{k: figure["figure"].get(k) for k in ("data", "layout")}})
+    for figure in top + below:
+        figure["id"] = f"figure-{len(figures) + 1}"
+        figures.append({"id": figure["id"], **{k: figure["figure"].get(k) for k in ("data", "layout")}})
     page = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     page.filters.update(value=format_value, seconds=_seconds)
     return page.from_string(_PAGE).render(
         run=run,
         sections=sections,
-        tiles=[(s["name"], n) for s in sections for n in s["result"]["numbers"][:HEADLINES]],
+        tiles=[(s["name"], n) for s in sections for n in s["result"]["numbers"] if n["headline"]],
+        top=top,
         stopped=[s for s in sections if s["ending"] and s["ending"]["status"] != "done"],
         started=min((e["started"] for e in endings.values()), default="")[:16].replace("T", " "),
         tables=[
@@ -147,6 +147,13 @@ in cell {{ section.ending.cell }} of {{ section.ending.cells }}
 {% endfor %}
 </ul>
 {% endif %}
+{% if top %}
+<div class="top">
+{% for figure in top %}
+<figure><div class="plot" id="{{ figure.id }}"></div><figcaption>{{ figure.caption }}</figcaption></figure>
+{% endfor %}
+</div>
+{% endif %}
 {% if not sections %}
 <p>No notebook has run in this folder and none has stored a result.</p>
 {% endif %}
@@ -229,6 +236,8 @@ a { color: var(--link); }
 .label { font-size: .82rem; line-height: 1.3; color: var(--quiet); }
 .big { font-size: 1.4rem; line-height: 1.2; font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
 .big small { font-size: .8rem; color: var(--quiet); }
+.top { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(26rem, 100%), 1fr)); gap: 1rem; }
+.top figure { min-width: 0; }
 section { border-top: 1px solid var(--line); margin-top: 2rem; padding-top: 1.5rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; margin: .75rem 0; font-size: .92rem; }

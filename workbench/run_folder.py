@@ -34,12 +34,16 @@ _PACKAGES = ("mindspore", "numpy", "transformers", "tokenizers", "pyarrow", "plo
 
 @dataclass(frozen=True)
 class Number:
-    """One measured number of a report: ``value`` in ``unit``, ``note`` says how it was measured."""
+    """One measured number of a report: ``value`` in ``unit``, ``note`` says how it was measured.
+
+    A ``headline`` number also stands on top of the report.
+    """
 
     name: str
     value: float | int | str
     unit: str = ""
     note: str = ""
+    headline: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,11 +123,13 @@ class RunFolder:
         summary: str,
         numbers: list[Number],
         figures: Mapping[str, Any] | None = None,
+        headline_figure: str = "",
     ) -> Path:
         """Store what a notebook found for the report.
 
         ``notebook`` is the file's stem (``05_pretrain``), ``summary`` one or two sentences,
-        ``figures`` maps a caption to a plotly figure (anything with ``to_plotly_json``).
+        ``figures`` maps a caption to a plotly figure; the one captioned ``headline_figure`` also
+        stands on top of the report.
         """
         file = self.results / f"{notebook}.json"
         write_json(
@@ -134,7 +140,7 @@ class RunFolder:
                 "summary": summary,
                 "numbers": [asdict(n) for n in numbers],
                 "figures": [
-                    {"caption": caption, "figure": json.loads(figure.to_json())}
+                    {"caption": caption, "headline": caption == headline_figure, "figure": json.loads(figure.to_json())}
                     for caption, figure in (figures or {}).items()
                 ],
             },

@@ -30,6 +30,7 @@ from workbench.evaluate.intervals import Estimate, bootstrap
 from workbench.model.generate import generate
 
 MAX_ANSWER_TOKENS = 16
+ROWS = 32  # prompts decoded together; small, so that late hops with few chains use the same compiled function
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,10 @@ def read_chains(path: str | Path) -> list[Chain]:
 
 def evaluate_chains(model, tokenizer, chains: Sequence[Chain], task_id: int = 0) -> ChainReport:
     """Ask every chain, greedily and in batches by hop. ``task_id`` is given to every token."""
+    prompts = [[prompt_ids(tokenizer, chain, hop) for hop in range(len(chain))] for chain in chains]
+    # One length for all hops, so that nothing is compiled again as the conversation grows.
+    room = MAX_ANSWER_TOKENS + max(len(ids) for chain in prompts for ids in chain)
+    ends = line_ends(tokenizer)
     answers: list[list[str]] = [[] for _ in chains]
     alive = list(range(len(chains)))
     given_right: list[list[bool]] = [[] for _ in range(max(len(c) for c in chains))]
@@ -92,8 +97,17 @@ def evaluate_chains(model, tokenizer, chains: Sequence[Chain], task_id: int = 0)
         alive = [i for i in alive if len(chains[i]) > hop]
         # A chain that is still right has given gold answers so far, so both questions are one.
         reached = [i for i, chain in enumerate(chains) if len(chain) > hop]
-        said = _ask(model, tokenizer, [chains[i] for i in reached], hop, task_id)
-        for i, answer in zip(reached, said):
+        said = generate(
+            model,
+            [prompts[i][hop] for i in reached],
+            max_new_tokens=MAX_ANSWER_TOKENS,
+            stop_ids=ends,
+            task_ids=[task_id] * len(reached),
+            batch_size=ROWS,
+            length_step=room,
+        )
+        for i, ids in zip(reached, said):
+            answer = tokenizer.decode(ids, skip_special_tokens=True).split("\n")[0].strip()
             right = answer == chains[i].turns[hop][1]
             given_right[hop].append(right)
             if i in alive:
@@ -105,19 +119,6 @@ def evaluate_chains(model, tokenizer, chains: Sequence[Chain], task_id: int = 0)
         for chain, said in zip(chains, answers)
     )
     return _report(results, given_right)
-
-
-def _ask(model, tokenizer, chains: list[Chain], hop: int, task_id: int) -> list[str]:
-    """The model's answer to question ``hop`` of each chain, with gold answers to those before."""
-    prompts = [prompt_ids(tokenizer, chain, hop) for chain in chains]
-    out = generate(
-        model,
-        prompts,
-        max_new_tokens=MAX_ANSWER_TOKENS,
-        stop_ids=line_ends(tokenizer),
-        task_ids=[task_id] * len(prompts),
-    )
-    return [tokenizer.decode(ids, skip_special_tokens=True).split("\n")[0].strip() for ids in out]
 
 
 def prompt_ids(tokenizer, chain: Chain, hop: int) -> list[int]:

@@ -156,7 +156,7 @@ class Attention(nn.Cell):
         self.v_proj = Linear(size, kv_size, scale, rng, compute_dtype)
         self.o_proj = Linear(size, size, scale, rng, compute_dtype)
         self.compute_dtype, self.flash_attention = compute_dtype, flash_attention
-        self.attend = Attend()
+        self.attend, self.by_hand = Attend(), True
 
     def project(self, x, batch, cos_query, sin_query, cos_key, sin_key):
         """x (N, D) -> query (B*K, G*S, C), key and value (B*K, S, C), rotated and scaled."""
@@ -191,7 +191,7 @@ class Attention(nn.Cell):
         query, key, value = self.project(x, batch, cos_query, sin_query, cos_key, sin_key)
         if self.flash_attention:
             context = flash_attend(query, key, value, mask, self.heads)
-        elif self.compute_dtype == ms.float32:
+        elif self.by_hand and self.compute_dtype == ms.float32:
             context, _ = self.attend(query, key, value, mask)
         else:
             context = attend(query, key, value, mask)

@@ -33,19 +33,23 @@ def generate(
     rng: np.random.Generator | None = None,
     task_ids: Sequence[int] | None = None,
     batch_size: int = 64,
+    length_step: int = LENGTH_STEP,
 ) -> list[list[int]]:
     """New tokens of each prompt, in the prompts' order, without the prompt and the stop id.
 
     A row ends at its first token of ``stop_ids`` or after ``max_new_tokens``. ``temperature`` 0 is
     greedy; above it, tokens are drawn by ``rng`` from softmax(logits / temperature) cut to the
     smallest set of tokens that holds ``top_p`` of the probability (Holtzman et al. 2020, section
-    3.1). ``task_ids`` has one id a prompt, default 0. The result does not depend on ``batch_size``.
+    3.1). ``task_ids`` has one id a prompt, default 0. The result depends neither on ``batch_size`` nor
+    on ``length_step``: lengths are rounded up to a multiple of it, so a larger one compiles fewer
+    functions and computes more padding.
 
     Raises DataError for an empty prompt, an id outside the vocabulary or the tasks, and a prompt
     that does not fit with its new tokens; SettingError for a wrong option.
     """
     require(max_new_tokens >= 1, "max_new_tokens", max_new_tokens, "at least 1")
     require(batch_size >= 1, "batch_size", batch_size, "at least 1")
+    require(length_step >= 1, "length_step", length_step, "at least 1")
     require(temperature >= 0, "temperature", temperature, "0 (greedy) or more")
     require(0 < top_p <= 1, "top_p", top_p, "above 0, at most 1")
     if temperature > 0 and rng is None:
@@ -58,8 +62,8 @@ def generate(
     draws = rng.random((len(prompts), max_new_tokens)) if temperature > 0 else None
     longest = max(map(len, prompts))
     limit = model.config.max_position_embeddings
-    prompt_length = min(_round_up(longest, LENGTH_STEP), limit)
-    cache_length = min(_round_up(max(prompt_length, longest + max_new_tokens), LENGTH_STEP), limit)
+    prompt_length = min(_round_up(longest, length_step), limit)
+    cache_length = min(_round_up(max(prompt_length, longest + max_new_tokens), length_step), limit)
     rows = min(batch_size, 1 << (len(prompts) - 1).bit_length())
     texts: list[list[int]] = []
     for start in range(0, len(prompts), rows):

@@ -22,8 +22,8 @@ def mask_picture(mask: np.ndarray, tokens: list[str], title: str, keys: list[str
         ygap=1,
     )
     side = {"tickmode": "array", "tickfont": {"size": 10}}
-    picture = figure(trace, title=title, x="key (may be attended to: filled)", y="query", height=420)
-    picture.update_xaxes(**side, tickvals=list(range(len(keys))), ticktext=keys, tickangle=-60)
+    picture = figure(trace, title=title, x="key (filled: may be attended to)", y="query", height=440)
+    picture.update_xaxes(**side, tickvals=list(range(len(keys))), ticktext=keys, tickangle=-60, automargin=True, title_standoff=12)
     picture.update_yaxes(**side, tickvals=list(range(len(tokens))), ticktext=tokens, autorange="reversed")
     rows = np.asarray(mask).sum(-1)
     return picture, f"{title}: {int(rows.sum())} of {mask.size} pairs visible, a query sees {rows.min()} to {rows.max()} keys"
