@@ -87,7 +87,8 @@ def layer_inputs(segments):
     heads, groups, size = CONFIG.num_attention_heads, CONFIG.num_key_value_heads, CONFIG.head_dim
     cos, sin = (np.broadcast_to(t[:length, None], (batch, length, heads, size)) for t in rotary_table(CONFIG))
     scale = np.float32(size**-0.5)
-    rotary = tuple(ms.Tensor(np.ascontiguousarray(t)) for t in (cos * scale, sin * scale, cos[:, :, :groups], sin[:, :, :groups]))
+    tables = cos * scale, sin * scale, cos[:, :, :groups], sin[:, :, :groups]
+    rotary = tuple(ms.Tensor(np.ascontiguousarray(table)) for table in tables)
     mask = np.repeat(additive(packed(segments))[:, None], heads, axis=1)
     mask = ms.Tensor(mask.reshape(batch * groups, -1, length))
     seen = np.repeat((segments.reshape(-1, 1) != 0).astype(np.float32), CONFIG.hidden_size, axis=1)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 import workbench  # noqa: F401  (sets MindSpore's environment)
 import mindspore as ms
@@ -11,7 +10,7 @@ from mindspore import ops
 from workbench.config import ModelConfig
 from workbench.errors import DataError, SettingError
 from workbench.model.masks import document_positions
-from workbench.model.transformer import Normalize, Transformer, check_batch, rms_norm
+from workbench.model.transformer import Transformer, check_batch
 
 SMALL = dict(
     vocab_size=50,
@@ -177,22 +176,6 @@ def test_recomputed_blocks_give_the_same_loss_and_gradients(compiled):
     assert results["by hand"][0] == results["recomputed"][0]
 
 
-def test_hand_written_norm_is_the_norm():
-    """``Normalize`` and ``rms_norm``: values and gradients against float64 torch."""
-    rng = np.random.default_rng(0)
-    x, weight, outer = rng.normal(size=(7, 12)), rng.normal(size=12), rng.normal(size=(7, 12))
-    exact = [torch.tensor(a, requires_grad=True) for a in (x, weight)]
-    expected = torch.nn.functional.rms_norm(exact[0], (12,), exact[1], eps=1e-5)
-    (expected * torch.tensor(outer)).sum().backward()
-    inputs = [ms.Tensor(a.astype(np.float32)) for a in (x, weight)]
-    scale, cell = ms.Tensor(outer.astype(np.float32)), Normalize(1e-5)
-    for function in (lambda a, b: cell(a, b)[0], lambda a, b: rms_norm(a, b, 1e-5)):
-        np.testing.assert_allclose(function(*inputs).asnumpy(), expected.detach().numpy(), atol=1e-5)
-        gradients = ms.grad(lambda a, b: (function(a, b) * scale).sum(), (0, 1))(*inputs)
-        for got, want in zip(gradients, exact):
-            np.testing.assert_allclose(got.asnumpy(), want.grad.numpy(), atol=1e-5)
-
-
 def test_the_task_changes_nothing_at_first_and_task_0_never():
     model = Transformer(CONFIG, seed=1)
     plain, with_task = (logits_of(model, batch_of([1] * 6, tasks=t)) for t in (0, 3))
@@ -209,19 +192,6 @@ def test_the_task_changes_nothing_at_first_and_task_0_never():
         gradient = ms.grad(loss, None, table)(*tensors(batch_of([1] * 6, tasks=task))).asnumpy()
         assert (gradient[task] != 0).any() == row_moves
         assert (np.delete(gradient, task, axis=0) == 0).all()
-
-
-def test_heads_read_the_weighted_mean(model):
-    rng = np.random.default_rng(2)
-    hidden = rng.normal(size=(3, 4, 16)).astype(np.float32)
-    weights = np.array([[1, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]], np.float32)
-    pooled = np.stack([hidden[0, :2].mean(0), hidden[1, 3], np.zeros(16)])
-    both = ms.Tensor(hidden), ms.Tensor(weights)
-    table = model.instruction_head.weight.asnumpy()
-    np.testing.assert_allclose(model.instruction_logits(*both).asnumpy(), pooled @ table.T, atol=1e-5)
-    fact = model.fact_logits(*both).asnumpy()
-    assert fact.shape == (3,)
-    np.testing.assert_allclose(fact, pooled @ model.fact_head.weight.asnumpy()[0], atol=1e-5)
 
 
 def test_float16_stays_close_and_keeps_float32_outside():

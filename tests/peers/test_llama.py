@@ -83,8 +83,7 @@ def test_greedy_text_is_llamas():
     theirs.generation_config.eos_token_id = None
     expected = []
     for prompt in prompts:
-        text = theirs.generate(
-            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), max_new_tokens=8, do_sample=False, pad_token_id=0
-        )
+        ids, seen = torch.tensor([prompt]), torch.ones(1, len(prompt))
+        text = theirs.generate(ids, attention_mask=seen, max_new_tokens=8, do_sample=False, pad_token_id=0)
         expected.append(text[0, len(prompt) :].tolist())
     assert generate(ours, prompts, 8) == expected

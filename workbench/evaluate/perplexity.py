@@ -79,15 +79,17 @@ def _compile_losses(model: Transformer):
     return ms.jit(losses)
 
 
-def unigram_perplexity(train: TokenStore, source: SampleSource, vocab_size: int, rows: np.ndarray | None = None) -> Perplexity:
+def unigram_perplexity(
+    train: TokenStore, source: SampleSource, vocab_size: int, max_rows: int | None = None
+) -> Perplexity:
     """The perplexity on ``source`` of token frequencies counted in ``train``, with add-one smoothing.
 
-    ``rows`` restricts it to the rows that the model was measured on.
+    ``max_rows`` bounds the rows as in ``PerplexityMeter``.
     """
     asked = (np.asarray(train.flags) & LOSS) != 0
     counts = np.bincount(np.asarray(train.tokens)[asked], minlength=vocab_size) + 1.0
     nats = -np.log(counts / counts.sum())
-    rows = np.arange(len(source)) if rows is None else rows
+    rows = np.arange(min(len(source), max_rows or len(source)))
     labels = source.batch(rows, rows)["labels"]
     picked = np.where(labels != -100, nats[np.maximum(labels, 0)], 0.0)
     return _perplexity(picked.sum(1), (labels != -100).sum(1))

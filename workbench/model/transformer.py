@@ -5,6 +5,7 @@
 
     hidden = model(input_ids, position_ids, segment_ids, task_ids)     (B, S, D)
     logits = model.logits(hidden)                                      (B, S, V)
+    model.instruction_head(rows), model.fact_head(rows)                (N, D) -> (N, T), (N, 1)
 
 Parameter names are those of Hugging Face's ``LlamaForCausalLM`` where it has the parameter, so
 weights are exchanged by name. All weights are drawn from normal(0, initializer_range) and the
@@ -23,57 +24,7 @@ from workbench.config import ModelConfig, require
 from workbench.errors import DataError
 from workbench.model.attention import Attention, Linear, linear, rotary_table
 from workbench.model.masks import cached_causal_mask, packed_causal_mask
-
-
-def rms_norm(x, weight, epsilon):
-    """x / sqrt(mean(x^2) + epsilon) * weight over the last axis, (N, D) (Zhang & Sennrich 2019, eq. 4)."""
-    mean = ops.ReduceMean(True)(ops.square(x), -1)
-    return ops.mul(ops.mul(x, ops.rsqrt(mean + epsilon)), weight)
-
-
-class Normalize(nn.Cell):
-    """``rms_norm`` of x (N, D) with its gradient written by hand; returns (result, normalised x, 1/rms).
-
-    Only the result's gradient is propagated. What has one value a row or a column is tiled before
-    it meets a whole array, because broadcasting operators are slow on the CPU.
-    """
-
-    def __init__(self, epsilon: float) -> None:
-        super().__init__()
-        self.epsilon = epsilon
-        self.tile, self.mean, self.sum = ops.Tile(), ops.ReduceMean(True), ops.ReduceSum(False)
-
-    def construct(self, x, weight):
-        rows, size = x.shape
-        inverse_rms = self.tile(ops.rsqrt(ops.add(self.mean(ops.mul(x, x), -1), self.epsilon)), (1, size))
-        normalised = ops.mul(x, inverse_rms)
-        result = ops.mul(normalised, self.tile(ops.expand_dims(weight, 0), (rows, 1)))
-        return result, normalised, inverse_rms
-
-    def bprop(self, x, weight, out, dout):
-        rows, size = x.shape
-        (_, normalised, inverse_rms), gradient = out, dout[0]
-        scaled = ops.mul(gradient, self.tile(ops.expand_dims(weight, 0), (rows, 1)))
-        along = self.tile(self.mean(ops.mul(scaled, normalised), -1), (1, size))
-        return (
-            ops.mul(inverse_rms, ops.sub(scaled, ops.mul(normalised, along))),
-            self.sum(ops.mul(gradient, normalised), 0),
-        )
-
-
-class RMSNorm(nn.Cell):
-    """``rms_norm`` with a weight that starts at 1."""
-
-    def __init__(self, size: int, epsilon: float) -> None:
-        super().__init__()
-        self.weight = ms.Parameter(ms.Tensor(np.ones(size, np.float32)), name="weight")
-        self.epsilon, self.by_hand = epsilon, True
-        self.normalize = Normalize(epsilon)
-
-    def construct(self, x):
-        if self.by_hand:
-            return self.normalize(x, self.weight)[0]
-        return rms_norm(x, self.weight, self.epsilon)
+from workbench.model.norm import RMSNorm
 
 
 class SwiGLU(nn.Cell):
@@ -179,9 +130,9 @@ class Decoder(nn.Cell):
 class Transformer(nn.Cell):
     """The model. ``seed`` names the initial weights, ``compute_dtype`` the type of matrix products.
 
-    ``compute_dtype`` is "float32" or "float16"; parameters, norms, softmax and logits are float32
-    in both. ``flash_attention`` takes Ascend's fused kernel (``device.flash_attention``), which
-    computes in float16. Raises SettingError for another type.
+    ``compute_dtype`` is "float32" or "float16"; parameters, norms and softmax are float32 in both,
+    and every matrix product returns float32. ``flash_attention`` takes Ascend's fused kernel
+    (``device.flash_attention``), which computes in float16. Raises SettingError for another type.
     """
 
     def __init__(
@@ -189,9 +140,8 @@ class Transformer(nn.Cell):
     ) -> None:
         super().__init__()
         require(compute_dtype in ("float32", "float16"), "precision", compute_dtype, "float32 or float16")
-        require(
-            not flash_attention or compute_dtype == "float16", "precision", compute_dtype, "flash attention needs float16"
-        )
+        fits = not flash_attention or compute_dtype == "float16"
+        require(fits, "precision", compute_dtype, "flash attention needs float16")
         self.config, self.flash_attention = config, flash_attention
         self.compute_dtype = getattr(ms, compute_dtype)
         rng = np.random.default_rng(seed)
@@ -233,20 +183,6 @@ class Transformer(nn.Cell):
         weight = self.model.embed_tokens.weight if self.config.tie_word_embeddings else self.lm_head.weight
         logits = linear(self.head_matmul, ops.reshape(hidden, (-1, shape[-1])), weight, self.compute_dtype)
         return ops.reshape(logits, shape[:-1] + (self.config.vocab_size,))
-
-    def instruction_logits(self, hidden, token_weights):
-        """(B, S, D), float32 weights (B, S) -> (B, T): which instruction the weighted mean state belongs to."""
-        return self.instruction_head(self.pool(hidden, token_weights))
-
-    def fact_logits(self, hidden, token_weights):
-        """(B, S, D), float32 weights (B, S) -> (B,): sigmoid of it is the factual consistency."""
-        return ops.reshape(self.fact_head(self.pool(hidden, token_weights)), (-1,))
-
-    def pool(self, hidden, token_weights):
-        """Mean of hidden (B, S, D) weighted by (B, S), a row without weight gives zeros: (B, D)."""
-        total = ops.maximum(ops.ReduceSum(True)(token_weights, 1), 1.0)
-        weights = ops.expand_dims(ops.div(token_weights, total), 1)
-        return ops.squeeze(ops.BatchMatMul()(weights, hidden), 1)
 
     def embed(self, input_ids, task_ids):
         """(B, S) twice -> (N, D)."""
@@ -293,7 +229,6 @@ class Transformer(nn.Cell):
             )
             filled = filled + (key, value)
         return ops.reshape(self.model.norm(x), (batch, new, config.hidden_size)), filled
-
 
     @ms.jit
     def next_logits(self, input_ids, position_ids, last, task_ids, *cache):

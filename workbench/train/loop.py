@@ -28,7 +28,7 @@ from workbench.train.checkpoint import Checkpoint, latest_checkpoint, save_check
 from workbench.train.optimizing import learning_rate_at
 from workbench.train.step import TrainState, TrainStep
 
-VALIDATION_ROWS = 64  # rows measured at each evaluation during the run
+VALIDATION_ROWS = 128  # rows measured at each evaluation
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     An earlier run's logs in the same folder are set aside. Raises UserError for settings and
     data that cannot work, before anything is trained.
     """
-    use_device(config.device)
+    device = use_device(config.device)
     tokenizer = load_tokenizer(config.data.tokenizer)
     config = fit_to_tokenizer(config, tokenizer)
     corpus = open_corpus(config.data, tokenizer, run.path / "data", config.model.num_tasks)
@@ -58,7 +58,7 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     tokenizer.save_pretrained(run.path / "tokenizer")
 
     train = config.train
-    model = Transformer(config.model, train.seed, train.precision)
+    model = Transformer(config.model, train.seed, train.precision, device.flash_attention)
     state, step = TrainState.fresh(model, train), TrainStep(model, train)
     meter = PerplexityMeter(model, corpus.validation, max_rows=VALIDATION_ROWS) if len(corpus.validation) else None
     perplexities: list[tuple[int, Perplexity]] = []
@@ -159,7 +159,7 @@ def load_model(run: RunFolder) -> tuple[Transformer, Checkpoint]:
     """The model of the newest whole checkpoint of ``run``, its weights checked name by name."""
     checkpoint = latest_checkpoint(run)
     config = RunConfig.from_dict(checkpoint.state["config"])
-    use_device(config.device)
-    model = Transformer(config.model, config.train.seed, config.train.precision)
+    device = use_device(config.device)
+    model = Transformer(config.model, config.train.seed, config.train.precision, device.flash_attention)
     set_weights(model.trainable_params(), checkpoint.weights)
     return model, checkpoint
