@@ -10,7 +10,9 @@ from workbench.evaluate import chains as rooms
 from workbench.evaluate.chains import Chain, evaluate_chains, line_ends, prompt_ids, read_chains
 
 CHAINS = [
-    Chain("a", "en", (("Who leads Alda?", "Mira Voss"), ("Where was that person born?", "Tor"), ("Which river?", "Ume"))),
+    Chain(
+        "a", "en", (("Who leads Alda?", "Mira Voss"), ("Where was that person born?", "Tor"), ("Which river?", "Ume"))
+    ),
     Chain("b", "zh", (("谁领导明脉？", "米拉"), ("那个人出生在哪里？", "砂渡"))),
     Chain("c", "en", (("Who leads Borea?", "Mira Voss"), ("Where was that person born?", "Oslo"))),
 ]
@@ -27,7 +29,10 @@ def answering(monkeypatch, tokenizer):
 
     def install(say):
         def generate(model, prompts, max_new_tokens, stop_ids, task_ids, batch_size, length_step):
-            return [tokenizer.encode(say(tokenizer.decode(p, skip_special_tokens=True)), add_special_tokens=False) for p in prompts]
+            return [
+                tokenizer.encode(say(tokenizer.decode(p, skip_special_tokens=True)), add_special_tokens=False)
+                for p in prompts
+            ]
 
         monkeypatch.setattr(rooms, "generate", generate)
         return lambda: evaluate_chains(None, tokenizer, CHAINS)
@@ -59,7 +64,11 @@ def test_a_model_that_knows_everything_reaches_the_end(answering):
 
 
 def test_the_first_wrong_answer_ends_a_chain_though_later_ones_would_be_right(answering):
-    report = answering(lambda prompt: " wrong\n" if "Who leads Alda" in last_question(prompt) else " " + GOLD[last_question(prompt)] + "\n")()
+    report = answering(
+        lambda prompt: (
+            " wrong\n" if "Who leads Alda" in last_question(prompt) else " " + GOLD[last_question(prompt)] + "\n"
+        )
+    )()
     first = report.results[0]
     assert first.depth == 0 and first.answers == ("wrong",)
     assert report.survival[0] == pytest.approx(2 / 3)
@@ -107,7 +116,9 @@ def test_bundled_chains_are_read_and_none_is_a_training_task(samples):
     assert not {tuple(q for q, _ in c.turns) for c in chains} & trained
 
 
-@pytest.mark.parametrize("line", ["{", '{"id": 1}', '{"id": 1, "turns": [{"question": "q"}]}', '{"id": 1, "turns": []}'])
+@pytest.mark.parametrize(
+    "line", ["{", '{"id": 1}', '{"id": 1, "turns": [{"question": "q"}]}', '{"id": 1, "turns": []}']
+)
 def test_a_broken_chain_is_named_by_line(tmp_path, line):
     file = tmp_path / "chains.jsonl"
     file.write_text('{"id": 0, "turns": [{"question": "q", "answer": "a"}]}\n' + line + "\n")

@@ -11,7 +11,14 @@ from workbench.errors import DataError
 from workbench.evaluate.perplexity import PerplexityMeter, unigram_perplexity
 from workbench.model.transformer import Transformer
 
-CONFIG = ModelConfig(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1)
+CONFIG = ModelConfig(
+    vocab_size=64,
+    hidden_size=16,
+    intermediate_size=32,
+    num_hidden_layers=1,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+)
 
 
 def source_of(documents, name="validation"):

@@ -33,7 +33,11 @@ def corpus_of(tmp_path, tokenizer):
         if tasks is not None:
             (tmp_path / "tasks.jsonl").write_text("\n".join(json.dumps(t) for t in tasks))
         config = DataConfig(
-            data=str(folder), tasks=str(tmp_path / "tasks.jsonl") if tasks is not None else "", tokenizer="-", sequence_length=32, **values
+            data=str(folder),
+            tasks=str(tmp_path / "tasks.jsonl") if tasks is not None else "",
+            tokenizer="-",
+            sequence_length=32,
+            **values,
         )
         return open_corpus(config, tokenizer, tmp_path / "data")
 

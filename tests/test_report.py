@@ -47,7 +47,9 @@ def run(tmp_path):
         figures=figures,
         headline_figure="损失 & loss",
     )
-    run.write_result("01_data", title="Data", summary="Nothing lost.", numbers=[Number("lost", 0, "tokens", headline=True)])
+    run.write_result(
+        "01_data", title="Data", summary="Nothing lost.", numbers=[Number("lost", 0, "tokens", headline=True)]
+    )
     executed(run, "05_pretrain")
     executed(run, "06_chains", status="failed", cell=4, cells=9, problem="ValueError: <x>")
     write_json(run.path / "config.json", {"model": {"hidden_size": 128}, "device": "CPU"})
@@ -108,7 +110,11 @@ def test_figures_are_inside_and_nothing_is_loaded(run):
     assert [f["data"][0]["y"] for f in figures] == [[1.0, 2.5], [1.0, 2.5], [3]]  # the headline figure comes twice
     assert figures[0]["data"][0]["name"] == NASTY
     assert all(page.count(f'id="{f["id"]}"') == 1 for f in figures)
-    assert page.index(f'id="{figures[0]["id"]}"') < page.index('<section id="01_data"') < page.index(f'id="{figures[1]["id"]}"')
+    assert (
+        page.index(f'id="{figures[0]["id"]}"')
+        < page.index('<section id="01_data"')
+        < page.index(f'id="{figures[1]["id"]}"')
+    )
 
 
 def test_without_figures_the_page_is_small(tmp_path):

@@ -14,7 +14,14 @@ from workbench.train.losses import joint_loss, target_counts
 from workbench.train.optimizing import decays, learning_rate_at
 from workbench.train.step import INPUTS, TrainState, TrainStep
 
-CONFIG = ModelConfig(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1)
+CONFIG = ModelConfig(
+    vocab_size=64,
+    hidden_size=16,
+    intermediate_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    num_key_value_heads=1,
+)
 TRAIN = TrainConfig(steps=20, warmup_steps=3, learning_rate=3e-3, max_grad_norm=0.5, weight_decay=0.1)
 
 
@@ -28,7 +35,8 @@ def batch_of(seed, rows=2, length=16):
         "position_ids": np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
         "task_ids": np.full(shape, 2, np.int32),
         "instruction_labels": np.where(np.arange(length) == length - 1, 2, -100) * np.ones((rows, 1), np.int32),
-        "fact_targets": np.where(np.arange(length) == length - 1, 1.0, -1.0).astype(np.float32) * np.ones((rows, 1), np.float32),
+        "fact_targets": np.where(np.arange(length) == length - 1, 1.0, -1.0).astype(np.float32)
+        * np.ones((rows, 1), np.float32),
     }
 
 
@@ -116,7 +124,8 @@ def test_training_goes_on_after_overflows_until_the_scale_fits():
 
 def test_the_update_is_the_same_at_scale_1_and_65536_growth_step_included():
     states = [
-        run(replace(TRAIN, init_loss_scale=scale, loss_scale_window=2), steps=4)[0].arrays()[0] for scale in (1.0, 65536.0)
+        run(replace(TRAIN, init_loss_scale=scale, loss_scale_window=2), steps=4)[0].arrays()[0]
+        for scale in (1.0, 65536.0)
     ]
     for name in states[0]:
         assert np.abs(states[0][name] - states[1][name]).max() < 1e-7, name

@@ -9,7 +9,9 @@ from workbench.data.store import CUT, LOSS, SampleSource, StoreWriter, TokenStor
 def writer_of(documents):
     writer = StoreWriter()
     for tokens, loss, task, truth in documents:
-        writer.add(np.asarray(tokens, np.int32), np.asarray([CUT | (LOSS if x else 0) for x in loss], np.uint8), task, truth)
+        writer.add(
+            np.asarray(tokens, np.int32), np.asarray([CUT | (LOSS if x else 0) for x in loss], np.uint8), task, truth
+        )
     return writer
 
 
@@ -62,14 +64,17 @@ def test_task_and_truth_stand_at_the_last_input_of_their_document(source):
     assert batch["labels"][row, position] == 2 and batch["instruction_labels"][row, position] == 3
     assert batch["fact_targets"][row, position] == 1.0
     assert (batch["task_ids"] == 3).sum() == 4
-    assert (batch["fact_targets"] == 0.0).sum() == 1 and (batch["fact_targets"] == -1.0).sum() == batch["labels"].size - 2
+    assert (batch["fact_targets"] == 0.0).sum() == 1 and (batch["fact_targets"] == -1.0).sum() == batch[
+        "labels"
+    ].size - 2
 
 
 def test_types_are_those_of_the_contract(source):
     batch = source.batch(np.array([0, 1]), np.array([7, 8]))
     assert {n: str(a.dtype) for n, a in batch.items()} == {
         **dict.fromkeys(
-            ("input_ids", "labels", "segment_ids", "position_ids", "task_ids", "instruction_labels", "sample_ids"), "int32"
+            ("input_ids", "labels", "segment_ids", "position_ids", "task_ids", "instruction_labels", "sample_ids"),
+            "int32",
         ),
         "fact_targets": "float32",
     }

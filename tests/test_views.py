@@ -22,7 +22,10 @@ def test_what_is_shown_is_slim_json_and_a_line_of_text(monkeypatch):
     shown = []
     monkeypatch.setattr(room, "display", lambda bundle, raw: shown.append(bundle))
     with redirect_stdout(io.StringIO()) as out:
-        room.show(room.figure(go.Scatter(x=[1, 2], y=room.rounded([1 / 3, np.nan])), title="t", x="step", y="nats"), "two points")
+        room.show(
+            room.figure(go.Scatter(x=[1, 2], y=room.rounded([1 / 3, np.nan])), title="t", x="step", y="nats"),
+            "two points",
+        )
     assert out.getvalue() == "two points\n"
     bundle = shown[0]
     assert bundle["text/plain"] == "two points"

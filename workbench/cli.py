@@ -79,8 +79,16 @@ def report_command(folder: Path) -> None:
 @commands.command("tokenizer")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="Where to store it.")
-@click.option("--vocab-size", default=8192, show_default=True, type=click.IntRange(min=300), help="Entries, special ones included.")
-@click.option("--han-run", default=4, show_default=True, type=click.IntRange(min=1), help="Most Chinese characters in a token.")
+@click.option(
+    "--vocab-size",
+    default=8192,
+    show_default=True,
+    type=click.IntRange(min=300),
+    help="Entries, special ones included.",
+)
+@click.option(
+    "--han-run", default=4, show_default=True, type=click.IntRange(min=1), help="Most Chinese characters in a token."
+)
 def tokenizer_command(data: Sequence[str], out: Path, vocab_size: int, han_run: int) -> int:
     """Train a byte-level BPE tokenizer on DATA (files, folders or globs) for -p TOKENIZER=FOLDER.
 

@@ -122,7 +122,12 @@ class ModelConfig:
             self.num_key_value_heads,
             f"a divisor of num_attention_heads={self.num_attention_heads}",
         )
-        require(self.rms_norm_eps >= 1e-7, "rms_norm_eps", self.rms_norm_eps, "at least 1e-7 (below it fp16 gradients are not finite)")
+        require(
+            self.rms_norm_eps >= 1e-7,
+            "rms_norm_eps",
+            self.rms_norm_eps,
+            "at least 1e-7 (below it fp16 gradients are not finite)",
+        )
 
     @property
     def head_dim(self) -> int:

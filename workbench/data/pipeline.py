@@ -23,6 +23,7 @@ from workbench.config import DataConfig, fingerprint
 from workbench.data.mixture import Mixture, Source
 from workbench.data.prepare import Preparation, prepare
 from workbench.data.store import SampleSource
+from workbench.data.tokenizing import padding_id
 from workbench.errors import DataError, SettingError
 
 COLUMNS = (
@@ -102,7 +103,7 @@ def open_corpus(config: DataConfig, tokenizer, folder: Path, num_tasks: int = 16
     Raises DataError where no sample can be made of the base documents.
     """
     stores, preparation = prepare(config, tokenizer, folder, num_tasks)
-    padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    padding = padding_id(tokenizer)
     cut = {
         name: SampleSource.cut(name, store, config.sequence_length, config.overlap, padding)
         for name, store in stores.items()

@@ -60,7 +60,9 @@ class Preparation:
     task_ids: dict[str, int]
 
 
-def prepare(config: DataConfig, tokenizer, folder: Path, num_tasks: int = 16) -> tuple[dict[str, TokenStore], Preparation]:
+def prepare(
+    config: DataConfig, tokenizer, folder: Path, num_tasks: int = 16
+) -> tuple[dict[str, TokenStore], Preparation]:
     """The stores ``base``, ``validation``, ``tasks`` and ``perturbed`` of ``config``, made once.
 
     ``folder`` holds one sub-folder a fingerprint. Raises DataError, in one line, where nothing

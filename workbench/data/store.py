@@ -92,9 +92,7 @@ class SampleSource:
     padding_id: int
 
     @classmethod
-    def cut(
-        cls, name: str, store: TokenStore, sequence_length: int, overlap: float, padding_id: int
-    ) -> "SampleSource":
+    def cut(cls, name: str, store: TokenStore, sequence_length: int, overlap: float, padding_id: int) -> "SampleSource":
         """Cut ``store`` into windows and pack them; deterministic."""
         cuts = (np.asarray(store.flags) & CUT).astype(bool)
         windows = cut_windows(np.diff(store.offsets), cuts, sequence_length, overlap)

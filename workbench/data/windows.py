@@ -174,9 +174,7 @@ def pack_rows(windows: Windows, sequence_length: int) -> Rows:
     return Rows(flat, first)
 
 
-def make_ledger(
-    lengths: np.ndarray, loss: np.ndarray, windows: Windows, rows: Rows, sequence_length: int
-) -> Ledger:
+def make_ledger(lengths: np.ndarray, loss: np.ndarray, windows: Windows, rows: Rows, sequence_length: int) -> Ledger:
     """Count what became of every token and slot. ``loss`` (N,) bool: may the token be asked for?
 
     The counts of owned targets come from the windows themselves, not from the documents, so

@@ -18,7 +18,9 @@ class Estimate:
         return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}], n={self.n}"
 
 
-def bootstrap(values: np.ndarray, weights: np.ndarray | None = None, *, seed: int = 0, resamples: int = 2000) -> Estimate:
+def bootstrap(
+    values: np.ndarray, weights: np.ndarray | None = None, *, seed: int = 0, resamples: int = 2000
+) -> Estimate:
     """The (weighted) mean of ``values`` (n,) and its percentile bootstrap interval (Efron 1979).
 
     With ``weights`` the estimate is sum(values * weights) / sum(weights) and units are resampled

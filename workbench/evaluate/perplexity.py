@@ -42,7 +42,9 @@ class Perplexity:
 class PerplexityMeter:
     """Measures the perplexity of one model on one source, compiled once and used at every evaluation."""
 
-    def __init__(self, model: Transformer, source: SampleSource, batch_size: int = 16, max_rows: int | None = None) -> None:
+    def __init__(
+        self, model: Transformer, source: SampleSource, batch_size: int = 16, max_rows: int | None = None
+    ) -> None:
         """``max_rows`` bounds the cost: the first rows of the source, always the same ones.
 
         Raises DataError where the source has no rows.

@@ -76,7 +76,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
         state = json.loads((path / "state.json").read_text(encoding="utf-8"))
         checksums = dict(state["checksums"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"checkpoint {path}: state.json cannot be read ({type(error).__name__}); use another one") from error
+        raise DataError(
+            f"checkpoint {path}: state.json cannot be read ({type(error).__name__}); use another one"
+        ) from error
     for name in _FILES:
         file = path / name
         if not file.is_file() or _checksum(file) != checksums.get(name):

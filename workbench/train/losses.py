@@ -56,7 +56,9 @@ def lm_loss_sum(model, hidden, labels):
 def instruction_loss_sum(logits, labels):
     """Summed cross entropy: logits (N, T), labels (N,) with -100 for none -> ()."""
     asked = ops.cast(ops.not_equal(labels, IGNORED), ms.float32)
-    chosen = ops.one_hot(ops.maximum(labels, 0), logits.shape[-1], ms.Tensor(1.0, ms.float32), ms.Tensor(0.0, ms.float32))
+    chosen = ops.one_hot(
+        ops.maximum(labels, 0), logits.shape[-1], ms.Tensor(1.0, ms.float32), ms.Tensor(0.0, ms.float32)
+    )
     picked = ops.ReduceSum()(ops.mul(ops.log_softmax(logits, -1), chosen), -1)
     return -ops.ReduceSum()(ops.mul(picked, asked))
 
@@ -79,7 +81,9 @@ def joint_loss(model, weights, batch, counts):
     hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))
     counts = ops.maximum(counts, 1.0)
     lm = lm_loss_sum(model, hidden, ops.reshape(labels, (-1,))) / counts[0]
-    instruction = instruction_loss_sum(model.instruction_head(hidden), ops.reshape(instruction_labels, (-1,))) / counts[1]
+    instruction = (
+        instruction_loss_sum(model.instruction_head(hidden), ops.reshape(instruction_labels, (-1,))) / counts[1]
+    )
     fact = fact_loss_sum(ops.reshape(model.fact_head(hidden), (-1,)), ops.reshape(fact_targets, (-1,))) / counts[2]
     total = weights[0] * lm + weights[1] * instruction + weights[2] * fact
     return total, ops.stack((lm, instruction, fact))

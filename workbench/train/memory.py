@@ -71,7 +71,9 @@ def measure_memory(model: ModelConfig, train: TrainConfig, sequence_length: int)
         records = sorted(Path(folder).rglob("cpu_ms_memory_record_*.txt"))
         if done.returncode or not records:
             said = (done.stderr or done.stdout).strip().splitlines()
-            raise UserError(f"the memory measurement failed (exit {done.returncode}): {said[-1] if said else 'no output'}")
+            raise UserError(
+                f"the memory measurement failed (exit {done.returncode}): {said[-1] if said else 'no output'}"
+            )
         with records[0].open(newline="") as file:
             rows = list(csv.DictReader(file))
     time = np.asarray([int(r["Timestamp(ns)"]) for r in rows], np.int64)

@@ -12,6 +12,7 @@ from workbench.data.store import SampleSource
 from workbench.data.windows import Ledger
 from workbench.views.show import BLUE, COLOURS, GREEN, GREY, ORANGE, RED, figure, rounded
 
+_SIGNS = {"\n": "\n", "\t": "⇥", "\r": "␍"}
 _TINTS = ("#dbe8f6", "#fbe6cf", "#d9efe2", "#eadff5")
 
 
@@ -37,15 +38,13 @@ def marked_changes(raw: str, cleaned: Cleaned, limit: int = 1500) -> HTML:
 
 def _visible(text: str) -> str:
     """Escaped for HTML, with what has no shape of its own (controls, zero width) as its code point."""
-    shown = "".join(c if c.isprintable() or c == "\n" else f"⟨U+{ord(c):04X}⟩" for c in text)
+    shown = "".join(_SIGNS.get(c) or (c if c.isprintable() else f"⟨U+{ord(c):04X}⟩") for c in text)
     return html.escape(shown)
 
 
 def coloured_tokens(pieces: list[str]) -> HTML:
     """Token boundaries on the text: each token in the next of four tints."""
-    spans = [
-        f'<span style="background:{_TINTS[i % 4]}">{html.escape(piece)}</span>' for i, piece in enumerate(pieces)
-    ]
+    spans = [f'<span style="background:{_TINTS[i % 4]}">{html.escape(piece)}</span>' for i, piece in enumerate(pieces)]
     return HTML(f'<div style="white-space:pre-wrap;line-height:1.9">{"".join(spans)}</div>')
 
 
@@ -96,7 +95,9 @@ def slot_shares(ledgers: dict[str, Ledger]) -> tuple[go.Figure, str]:
         for label, (field, colour) in parts.items()
     ]
     text = ", ".join(f"{n} {ledgers[n].utilisation:.2%}" for n in names)
-    return figure(*traces, title="What fills the rows", x="% of slots", barmode="stack", height=260), f"utilisation: {text}"
+    return figure(
+        *traces, title="What fills the rows", x="% of slots", barmode="stack", height=260
+    ), f"utilisation: {text}"
 
 
 def row_layout(source: SampleSource, rows: list[int]) -> tuple[go.Figure, str]:
@@ -114,7 +115,9 @@ def row_layout(source: SampleSource, rows: list[int]) -> tuple[go.Figure, str]:
         ygap=4,
     )
     text = f"{source.name}: rows hold {[int(s.max()) for s in segments]} windows, {int((segments == 0).sum())} slots are padding"
-    picture = figure(trace, title=f"How rows are packed: {source.name} (paler: read without loss)", x="position", height=300)
+    picture = figure(
+        trace, title=f"How rows are packed: {source.name} (paler: read without loss)", x="position", height=300
+    )
     picture.update_yaxes(autorange="reversed")
     return picture, text
 

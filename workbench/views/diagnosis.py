@@ -7,9 +7,14 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from workbench.diagnose.findings import Finding
-from workbench.views.show import BLUE, COLOURS, RED, figure, rounded, thin
+from workbench.views.show import COLOURS, RED, figure, rounded, thin
 
-_SIGNS = (("loss", "loss", "nats"), ("loss_scale", "loss scale", ""), ("rss_mb", "memory", "MB"), ("step_seconds", "step time", "s"))
+_SIGNS = (
+    ("loss", "loss", "nats"),
+    ("loss_scale", "loss scale", ""),
+    ("rss_mb", "memory", "MB"),
+    ("step_seconds", "step time", "s"),
+)
 
 
 def vital_signs(rows: list[dict], findings: Sequence[Finding]) -> tuple[go.Figure, str]:
@@ -20,7 +25,9 @@ def vital_signs(rows: list[dict], findings: Sequence[Finding]) -> tuple[go.Figur
     for at, ((name, label, unit), colour) in enumerate(zip(_SIGNS, COLOURS), 1):
         values = [rows[i].get(name) for i in keep]
         y = rounded([np.nan if v is None else v for v in values])
-        shared.add_trace(go.Scatter(x=steps, y=y, name=label, line={"color": colour, "width": 1}, showlegend=False), row=at, col=1)
+        shared.add_trace(
+            go.Scatter(x=steps, y=y, name=label, line={"color": colour, "width": 1}, showlegend=False), row=at, col=1
+        )
         shared.update_yaxes(title_text=f"{label} {unit}".strip(), row=at, col=1)
     shared.update_yaxes(type="log", row=2, col=1)
     look = figure(title="Vital signs").layout

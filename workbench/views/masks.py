@@ -6,7 +6,9 @@ import plotly.graph_objects as go
 from workbench.views.show import BLUE, figure
 
 
-def mask_picture(mask: np.ndarray, tokens: list[str], title: str, keys: list[str] | None = None) -> tuple[go.Figure, str]:
+def mask_picture(
+    mask: np.ndarray, tokens: list[str], title: str, keys: list[str] | None = None
+) -> tuple[go.Figure, str]:
     """A boolean mask (Q, K): rows are queries, a filled cell may be attended to.
 
     Tokens are labels; equal ones are told apart by their index.
@@ -23,10 +25,15 @@ def mask_picture(mask: np.ndarray, tokens: list[str], title: str, keys: list[str
     )
     side = {"tickmode": "array", "tickfont": {"size": 10}}
     picture = figure(trace, title=title, x="key (filled: may be attended to)", y="query", height=440)
-    picture.update_xaxes(**side, tickvals=list(range(len(keys))), ticktext=keys, tickangle=-60, automargin=True, title_standoff=12)
+    picture.update_xaxes(
+        **side, tickvals=list(range(len(keys))), ticktext=keys, tickangle=-60, automargin=True, title_standoff=12
+    )
     picture.update_yaxes(**side, tickvals=list(range(len(tokens))), ticktext=tokens, autorange="reversed")
     rows = np.asarray(mask).sum(-1)
-    return picture, f"{title}: {int(rows.sum())} of {mask.size} pairs visible, a query sees {rows.min()} to {rows.max()} keys"
+    return (
+        picture,
+        f"{title}: {int(rows.sum())} of {mask.size} pairs visible, a query sees {rows.min()} to {rows.max()} keys",
+    )
 
 
 def leak_picture(change: np.ndarray, changed: int, title: str) -> tuple[go.Figure, str]:

@@ -18,9 +18,7 @@ COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, GREY)
 _INK, _GRID = "#26313c", "#e3e7eb"
 
 
-def figure(
-    *traces: Any, title: str, x: str = "", y: str = "", height: int = 340, **layout: Any
-) -> go.Figure:
+def figure(*traces: Any, title: str, x: str = "", y: str = "", height: int = 340, **layout: Any) -> go.Figure:
     """A figure of ``traces`` in the common look; ``x`` and ``y`` are axis titles with their units."""
     axis = {"gridcolor": _GRID, "zerolinecolor": _GRID, "linecolor": _GRID, "ticks": "outside", "tickcolor": _GRID}
     options = {

@@ -172,7 +172,9 @@ def chain_survival(named: dict) -> tuple[go.Figure, str]:
     for colour, (name, report) in zip(COLOURS, named.items()):
         hops = list(range(1, len(report.survival) + 1))
         traces.append(
-            go.Scatter(x=hops, y=rounded(100 * report.survival), name=name, mode="lines+markers", line={"color": colour})
+            go.Scatter(
+                x=hops, y=rounded(100 * report.survival), name=name, mode="lines+markers", line={"color": colour}
+            )
         )
         traces.append(
             go.Scatter(
@@ -198,7 +200,9 @@ def health_readings(report: HealthReport, word: str) -> tuple[go.Figure, str]:
         mine = [r for r in report.readings if r.metric == name and r.value is not None]
         ratio = [r.limit / max(r.value, 1e-9) if name in LOWER_IS_WORSE else r.value / r.limit for r in mine]
         lines.append(
-            go.Scatter(x=[r.day for r in mine], y=rounded(ratio, 4), name=name, mode="lines+markers", line={"color": colour})
+            go.Scatter(
+                x=[r.day for r in mine], y=rounded(ratio, 4), name=name, mode="lines+markers", line={"color": colour}
+            )
         )
     picture = figure(*lines, title="Health metrics as multiples of their limits", x=word, y="× limit")
     picture.add_hline(y=1, line={"color": RED, "dash": "dash"})
@@ -211,7 +215,9 @@ def health_readings(report: HealthReport, word: str) -> tuple[go.Figure, str]:
 def half_precision_losses(exponents: np.ndarray, underflow: np.ndarray, overflow: np.ndarray) -> tuple[go.Figure, str]:
     """Share of gradient values that float16 loses at each loss scale 2**exponent, at both ends."""
     lines = [
-        go.Scatter(x=exponents.tolist(), y=rounded(100 * share, 4), name=name, mode="lines+markers", line={"color": colour})
+        go.Scatter(
+            x=exponents.tolist(), y=rounded(100 * share, 4), name=name, mode="lines+markers", line={"color": colour}
+        )
         for name, share, colour in (("rounds to zero", underflow, BLUE), ("overflows", overflow, RED))
     ]
     safe = [int(e) for e, u, o in zip(exponents, underflow, overflow) if u < 0.001 and o == 0]
@@ -220,4 +226,6 @@ def half_precision_losses(exponents: np.ndarray, underflow: np.ndarray, overflow
         f"at scale 2^{exponents[0]} {underflow[0]:.1%} round to zero, at 2^{exponents[-1]} {overflow[-1]:.1%} overflow; "
         f"safe (less than 0.1 % lost): {span}"
     )
-    return figure(*lines, title="Gradient values that float16 loses", x="loss scale, power of two", y="% of values"), text
+    return figure(
+        *lines, title="Gradient values that float16 loses", x="loss scale, power of two", y="% of values"
+    ), text
