@@ -32,12 +32,11 @@ def figure(*traces: Any, title: str, x: str = "", y: str = "", height: int = 340
         "colorway": list(COLOURS),
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
-        "legend": {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
+        # Below the picture, where it can wrap on a narrow page without covering the title.
+        "legend": {"orientation": "h", "x": 0, "y": -0.24, "yanchor": "top"},
     }
     made = go.Figure(data=list(traces), layout=options)
     made.update_layout(**layout)
-    if made.layout.legend.y == 1.0 and sum(bool(t.name) and t.showlegend is not False for t in made.data) > 1:
-        made.update_layout(margin_t=78)
     return made
 
 

@@ -167,7 +167,7 @@ def memory_timeline(traces: dict[str, MemoryTrace], points: int = 500) -> tuple[
 
 
 def chain_survival(named: dict) -> tuple[go.Figure, str]:
-    """Share of chains still right after each hop, and hop accuracy with given answers."""
+    """Share of chains still right after each hop, and (dotted, where not zero) hop accuracy with given answers."""
     traces = []
     for colour, (name, report) in zip(COLOURS, named.items()):
         hops = list(range(1, len(report.survival) + 1))
@@ -176,6 +176,8 @@ def chain_survival(named: dict) -> tuple[go.Figure, str]:
                 x=hops, y=rounded(100 * report.survival), name=name, mode="lines+markers", line={"color": colour}
             )
         )
+        if not report.given.any():
+            continue
         traces.append(
             go.Scatter(
                 x=hops,
