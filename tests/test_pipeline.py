@@ -139,6 +139,12 @@ def test_a_single_book_gives_its_end_for_validation(corpus_of, tokenizer):
     assert [s.name for s in corpus.mixture.sources] == ["base", "perturbed"]
 
 
+def test_blank_space_at_the_end_of_a_book_is_not_lost(corpus_of, tokenizer):
+    book = "One sentence of many. " * 40 + "\n" * 60
+    store = corpus_of({"book.txt": book}).sources["base"].store
+    assert tokenizer.decode(store.tokens, skip_special_tokens=True) == book
+
+
 def test_a_document_of_one_character_is_a_sample(corpus_of):
     corpus = corpus_of({"a.txt": "字"})
     batch = next(corpus.batches(1, steps=1))

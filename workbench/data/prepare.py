@@ -172,10 +172,10 @@ class _Stages:
         chance = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") / 2**64
         if self.small:
             at = _sentence_end(text, int(len(text) * (1 - share))) if share and len(text) > _SHORT else len(text)
-            text, rest = text[:at], text[at:]
-            if rest.strip():
+            if text[at:].strip():
                 self.split += 1
-                yield self._keep("validation", Rendered((rest,), (True,)))
+                yield self._keep("validation", Rendered((text[at:],), (True,)))
+                text = text[:at]
         elif chance < share:
             yield self._keep("validation", Rendered((text,), (True,)))
             return
