@@ -3,8 +3,8 @@
 import mindspore as ms
 import numpy as np
 import pytest
+from tiny_model import TINY
 
-from workbench.config import ModelConfig
 from workbench.model.transformer import Transformer
 from workbench.train.losses import (
     fact_loss_sum,
@@ -14,14 +14,7 @@ from workbench.train.losses import (
     target_counts,
 )
 
-CONFIG = ModelConfig(
-    vocab_size=64,
-    hidden_size=16,
-    intermediate_size=32,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-)
+CONFIG = TINY
 
 
 @pytest.fixture(scope="module")

@@ -2,23 +2,16 @@
 
 import numpy as np
 import pytest
+from tiny_model import TINY
 
 import mindspore as ms
 
-from workbench.config import ModelConfig
 from workbench.data.store import CUT, LOSS, SampleSource, StoreWriter
 from workbench.errors import DataError
 from workbench.evaluate.perplexity import PerplexityMeter, unigram_perplexity
 from workbench.model.transformer import Transformer
 
-CONFIG = ModelConfig(
-    vocab_size=64,
-    hidden_size=16,
-    intermediate_size=32,
-    num_hidden_layers=1,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-)
+CONFIG = TINY
 
 
 def source_of(documents, name="validation"):

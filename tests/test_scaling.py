@@ -6,11 +6,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.config import TrainConfig
-from workbench.train.scaling import article_policy, next_scale, simulate, simulate_limit
+from workbench.train.scaling import article_policy, next_scale, simulate_limit
 
 
 def config(init=1024.0, window=3, **values):
     return TrainConfig(init_loss_scale=init, loss_scale_window=window, **values)
+
+
+def simulate(overflow, settings):
+    """The scale where given steps overflow whatever the scale."""
+    return simulate_limit(np.where(overflow, 0.0, np.inf), settings)
 
 
 def test_the_known_sequence_of_grow_and_halve():

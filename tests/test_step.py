@@ -6,22 +6,16 @@ import mindspore as ms
 import numpy as np
 import pytest
 import torch
+from tiny_model import TINY
 
-from workbench.config import ModelConfig, TrainConfig
+from workbench.config import TrainConfig
 from workbench.errors import DataError
 from workbench.model.transformer import Transformer
 from workbench.train.losses import joint_loss, target_counts
 from workbench.train.optimizing import decays, learning_rate_at
 from workbench.train.step import INPUTS, TrainState, TrainStep
 
-CONFIG = ModelConfig(
-    vocab_size=64,
-    hidden_size=16,
-    intermediate_size=32,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    num_key_value_heads=1,
-)
+CONFIG = replace(TINY, num_hidden_layers=2)
 TRAIN = TrainConfig(steps=20, warmup_steps=3, learning_rate=3e-3, max_grad_norm=0.5, weight_decay=0.1)
 
 

@@ -32,7 +32,7 @@ from workbench.config import DataConfig, fingerprint
 from workbench.data.cleaning import CleaningPolicy, clean
 from workbench.data.documents import Document, Rejected, find_files, read_documents
 from workbench.data.store import CUT, LOSS, StoreWriter, TokenStore, open_stores, save_stores
-from workbench.data.tasks import Rendered, perturb, plain, read_tasks, task_ids_of
+from workbench.data.tasks import Rendered, perturb, plain, read_tasks, task_file, task_ids_of
 from workbench.data.tokenizing import begin_id, cut_points, encode
 from workbench.errors import DataError
 
@@ -81,10 +81,8 @@ def prepare(
 def data_fingerprint(config: DataConfig, tokenizer) -> str:
     """A name for the contents of the files, the tokenizer and every setting that shapes tokens."""
     digest = hashlib.blake2b(digest_size=16)
-    files = find_files(config.data) + ([Path(config.tasks)] if config.tasks else [])
+    files = find_files(config.data) + ([task_file(config.tasks)] if config.tasks else [])
     for file in files:
-        if not file.is_file():
-            raise DataError(f"tasks={config.tasks!r}: no such file; give a .jsonl of task samples, or '' for none")
         with file.open("rb") as data:
             digest.update(hashlib.file_digest(data, "blake2b").digest())
     elsewhere = ("data", "tasks", "tokenizer", "sequence_length", "overlap")

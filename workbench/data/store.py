@@ -161,6 +161,25 @@ class SampleSource:
         return out
 
 
+def random_batch(rng: np.random.Generator, rows: int, length: int, vocab_size: int) -> dict[str, np.ndarray]:
+    """A batch of random tokens without padding, tasks or truth, for measurements of cost alone.
+
+    Names, shapes and types as in ``SampleSource.batch``; every position has a target.
+    """
+    shape = (rows, length)
+    tokens = rng.integers(0, vocab_size, (rows, length + 1)).astype(np.int32)
+    return {
+        "input_ids": tokens[:, :-1].copy(),
+        "labels": tokens[:, 1:].copy(),
+        "segment_ids": np.ones(shape, np.int32),
+        "position_ids": np.tile(np.arange(length, dtype=np.int32), (rows, 1)),
+        "task_ids": np.zeros(shape, np.int32),
+        "instruction_labels": np.full(shape, -100, np.int32),
+        "fact_targets": np.full(shape, -1.0, np.float32),
+        "sample_ids": np.arange(rows, dtype=np.int32),
+    }
+
+
 def save_stores(folder: Path, stores: dict[str, TokenStore], facts: dict) -> None:
     """Write stores and what is known about them; ``folder`` exists only when it is whole.
 

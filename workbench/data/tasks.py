@@ -85,12 +85,17 @@ def render_task(row: Mapping[str, Any]) -> Rendered:
     )
 
 
-def read_tasks(path: str | Path, on_reject: Callable[[Rejected], None]) -> list[Rendered]:
-    """Every task of a .jsonl file; broken rows go to ``on_reject`` with their line and reason."""
+def task_file(path: str | Path) -> Path:
+    """The file of task samples at ``path``. Raises DataError where there is none."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise DataError(f"tasks={str(path)!r}: no such file; give a .jsonl of task samples, or '' for none")
-    out = []
+    return file
+
+
+def read_tasks(path: str | Path, on_reject: Callable[[Rejected], None]) -> list[Rendered]:
+    """Every task of a .jsonl file; broken rows go to ``on_reject`` with their line and reason."""
+    file, out = task_file(path), []
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():

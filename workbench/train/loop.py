@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 from tqdm.auto import tqdm
 
-from workbench.config import ModelConfig, RunConfig, fingerprint
+from workbench.config import RunConfig, fingerprint
 from workbench.data.pipeline import Corpus, open_corpus
 from workbench.data.tokenizing import load_tokenizer
 from workbench.device import use_device
@@ -152,7 +152,7 @@ def fit_to_tokenizer(config: RunConfig, tokenizer) -> RunConfig:
             f"max_position_embeddings={config.model.max_position_embeddings} is below "
             f"sequence_length={config.data.sequence_length}: raise it"
         )
-    return replace(config, model=ModelConfig(**{**vars(config.model), "vocab_size": size}))
+    return replace(config, model=replace(config.model, vocab_size=size))
 
 
 def load_model(run: RunFolder) -> tuple[Transformer, Checkpoint]:

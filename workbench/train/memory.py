@@ -30,7 +30,7 @@ _STEPS = 3
 
 @dataclass(frozen=True)
 class MemoryTrace:
-    """The allocator over the last profiled steps: (n,) seconds and (n,) MiB; ``peak_mb`` over all."""
+    """The allocator over the profiled steps, compilation left out: (n,) seconds and (n,) MiB; ``peak_mb`` over all."""
 
     peak_mb: float
     seconds: np.ndarray
@@ -80,7 +80,7 @@ def measure_memory(model: ModelConfig, train: TrainConfig, sequence_length: int)
     allocated = np.asarray([int(r["Total Allocated(Byte)"]) for r in rows], np.float64) / 2**20
     order = np.argsort(time, kind="stable")
     time, allocated = time[order], allocated[order]
-    # The first step compiles and fills the pool; the picture shows the steps after it.
+    # The longest pause is the compilation; the picture begins behind it.
     quiet = np.argmax(np.diff(time)) + 1 if len(time) > 1 else 0
     shown = slice(quiet, None)
     return MemoryTrace(float(allocated.max()), (time[shown] - time[quiet]) / 1e9, allocated[shown], parts(model))
@@ -90,6 +90,7 @@ def _measured_process() -> None:
     """The measuring process: a job on standard input, the profiler's record in the job's folder."""
     import mindspore as ms
 
+    from workbench.data.store import random_batch
     from workbench.device import use_device
     from workbench.model.transformer import Transformer
     from workbench.train.step import TrainState, TrainStep
@@ -99,17 +100,7 @@ def _measured_process() -> None:
     use_device("CPU")
     model = Transformer(config, train.seed, train.precision)
     state, step = TrainState.fresh(model, train), TrainStep(model, train)
-    shape = (train.batch_size, length)
-    tokens = np.random.default_rng(0).integers(0, config.vocab_size, (shape[0], length + 1)).astype(np.int32)
-    batch = {
-        "input_ids": tokens[:, :-1].copy(),
-        "labels": tokens[:, 1:].copy(),
-        "segment_ids": np.ones(shape, np.int32),
-        "position_ids": np.tile(np.arange(length, dtype=np.int32), (shape[0], 1)),
-        "task_ids": np.zeros(shape, np.int32),
-        "instruction_labels": np.full(shape, -100, np.int32),
-        "fact_targets": np.full(shape, -1.0, np.float32),
-    }
+    batch = random_batch(np.random.default_rng(0), train.batch_size, length, config.vocab_size)
     profiler = ms.profiler.profile(
         activities=[ms.profiler.ProfilerActivity.CPU],
         profile_memory=True,

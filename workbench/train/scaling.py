@@ -6,8 +6,9 @@
              no   nothing is updated: parameters, moments and counters stay as they are;
                   the scale shrinks, not below ``min_loss_scale``
 
-(Micikevicius et al. 2018, "Mixed precision training", section 3.2.) Scales are powers of two, so
-scaling and unscaling change no bit of a float32 gradient: an update is the same at any scale.
+(Micikevicius et al. 2018, "Mixed precision training", section 3.2.) A scale that is a power of
+two (as it stays with the default factor) changes no bit of a float32 gradient when it is applied
+and taken off again: an update is the same at any scale.
 
 ``next_scale`` is written once for numbers and for tensors inside the compiled step; the
 simulations of notebook 03 run the very function that training runs.
@@ -41,11 +42,6 @@ class ScaleTrace:
 
     scale: np.ndarray
     skipped: np.ndarray
-
-
-def simulate(overflow: np.ndarray, config: TrainConfig) -> ScaleTrace:
-    """The scale over a schedule of overflows, (steps,) bool: does the step overflow whatever the scale?"""
-    return simulate_limit(np.where(np.asarray(overflow), 0.0, np.inf), config)
 
 
 def simulate_limit(limit: np.ndarray, config: TrainConfig) -> ScaleTrace:

@@ -132,7 +132,7 @@ def _compile(model: Transformer, state: TrainState, config: TrainConfig):
         # of 1, a rate of 0 and gradients of 0 the kernel writes back what it read.
         overflow = ops.logical_not(finite)
         kept1, kept2 = beta1 * ok + (1.0 - ok), beta2 * ok + (1.0 - ok)
-        # Unscaling and clipping are one factor; the scale is a power of two, so this is exact.
+        # Unscaling and clipping are one factor; exact for a scale that is a power of two.
         factor = config.max_grad_norm / ops.maximum(norm, config.max_grad_norm) / scale
         t = updates + 1.0
         correction1, correction2 = 1.0 - ops.pow(beta1, t), ops.sqrt(1.0 - ops.pow(beta2, t))
