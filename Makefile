@@ -12,7 +12,7 @@ BIN := .venv/bin
 export DATA TOKENIZER STEPS NAME OUT
 given = $(if $(findstring command,$(origin $(1))),-p "$(1)=$$$(1)")
 
-.PHONY: help run test lab refresh clean
+.PHONY: help run test bench lab refresh clean
 
 help:
 	@echo 'make run                  run the notebooks into runs/demo and write runs/demo/report.html'
@@ -21,6 +21,7 @@ help:
 	@echo '  STEPS=N                 training steps'
 	@echo '  NAME=NAME or OUT=FOLDER where to: runs/NAME, or any folder'
 	@echo 'make test                 the tests, then every notebook against its stored outputs'
+	@echo 'make bench                the data pipeline beside its peers, into runs/bench (about an hour; 4 GB of disk)'
 	@echo 'make lab                  open JupyterLab on the notebooks'
 	@echo 'make refresh              run the notebooks and store their outputs'
 	@echo 'make clean                remove .venv and caches; runs/ stays'
@@ -32,6 +33,10 @@ run: .venv/.run-stamp
 test: .venv/.test-stamp
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=600 notebooks
+
+bench: .venv/.test-stamp
+	$(BIN)/python -m tests.bench.reading --out runs/bench/reading.json
+	$(BIN)/python -m tests.bench.data --out runs/bench/data.json
 
 lab: .venv/.run-stamp
 	$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks

@@ -3,11 +3,15 @@
 import json
 
 import pytest
+from chat_tokenizers import STYLES, chat_tokenizer
 
-from workbench.data.tokenizing import load_tokenizer
+from workbench.data.encoding import Encoder
+from workbench.data.tasks import render_task
+from workbench.data.templates import PLAIN, chat_templates
+from workbench.data.tokenizing import load_tokenizer, spec_of
 from workbench.errors import DataError
 from workbench.evaluate import chains as rooms
-from workbench.evaluate.chains import Chain, evaluate_chains, line_ends, prompt_ids, read_chains
+from workbench.evaluate.chains import Chain, answer_ends, evaluate_chains, line_ends, prompt_ids, read_chains
 
 CHAINS = [
     Chain(
@@ -95,6 +99,69 @@ def test_the_prompt_has_all_earlier_questions_and_answers_rendered_as_in_trainin
     assert tokenizer.decode(ids[1:]) == (
         "Question: Who leads Alda?\nAnswer: Mira Voss\nQuestion: Where was that person born?\nAnswer: Tor\n"
         "Question: Which river?\nAnswer:"
+    )
+
+
+def training_tokens(tokenizer, chain, templates):
+    """The tokens of the same conversation as a task sample is prepared: each part by itself."""
+    row = {"language": chain.language, "turns": [{"question": q, "answer": a} for q, a in chain.turns]}
+    rendered = render_task(row, templates)
+    encoder = Encoder(spec_of(tokenizer))
+    encoded = encoder.encode(rendered.parts, rendered.control or None)
+    return [encoder.spec.begin, *(i for ids, _ in encoded for i in ids.tolist()), encoder.spec.end]
+
+
+@pytest.mark.parametrize("name", ["plain", *STYLES])
+def test_a_prompt_is_the_beginning_of_the_training_tokens(samples, tokenizer, name):
+    chosen = tokenizer if name == "plain" else chat_tokenizer(samples, name)
+    templates = PLAIN if name == "plain" else chat_templates(chosen)
+    for chain in CHAINS:
+        trained = training_tokens(chosen, chain, templates)
+        for hop in range(len(chain)):
+            ids = prompt_ids(chosen, chain, hop, templates)
+            assert ids == trained[: len(ids)]
+            # What follows is the answer and then, within a few tokens, one of the ends to stop at.
+            rest = trained[len(ids) :]
+            stop = next(i for i, token in enumerate(rest) if token in answer_ends(chosen, templates))
+            assert chosen.decode(rest[:stop], skip_special_tokens=True).strip() == chain.turns[hop][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "ends"),
+    [
+        ("qwen-like", {"<|im_end|>", "<|endoftext|>"}),
+        ("llama-like", {"<|eot_id|>", "<|end_of_text|>"}),
+        ("deepseek-like", {"<｜end▁of▁sentence｜>"}),
+        ("brackets, no system", {"</s>"}),
+    ],
+)
+def test_a_chat_answer_ends_at_the_end_of_its_turn(samples, name, ends):
+    chosen = chat_tokenizer(samples, name)
+    assert {chosen.convert_ids_to_tokens(i) for i in answer_ends(chosen, chat_templates(chosen))} == ends
+
+
+def test_a_template_without_special_tokens_ends_answers_with_a_line(samples):
+    template = "{% for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}"
+    chosen = chat_tokenizer(samples, "qwen-like", template)
+    assert answer_ends(chosen, chat_templates(chosen)) == line_ends(chosen)
+
+
+def test_chains_are_asked_with_the_templates_of_the_training(samples, monkeypatch):
+    chosen = chat_tokenizer(samples, "llama-like")
+    templates, asked = chat_templates(chosen), []
+
+    def generate(model, prompts, max_new_tokens, stop_ids, task_ids, batch_size, length_step):
+        asked.extend(prompts)
+        assert stop_ids == answer_ends(chosen, templates) and task_ids == [3] * len(prompts)
+        return [chosen.encode("Mira Voss", add_special_tokens=False) for _ in prompts]
+
+    monkeypatch.setattr(rooms, "generate", generate)
+    report = evaluate_chains(None, chosen, CHAINS, task_id=3, templates=templates)
+    assert [r.depth for r in report.results] == [1, 0, 1]
+    text = chosen.decode(asked[0])
+    assert text == (
+        "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nWho leads Alda?<|eot_id|>"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n"
     )
 
 

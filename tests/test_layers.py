@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "workbench"
 # A file may import from its own level and from those before it.
 LEVELS = [
     ("errors",),
-    ("config", "run_folder"),
+    ("config", "run_folder", "progress"),
     ("device",),
     ("data",),
     ("model",),
@@ -17,9 +17,9 @@ LEVELS = [
     ("train",),
     ("diagnose",),
     ("views",),
-    ("parameters", "progress"),
+    ("parameters",),
     ("pages", "report"),
-    ("jobs",),
+    ("jobs", "preparing"),
     ("notebook_store",),
     ("cli",),
 ]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.data.mixture import Mixture, Source, quotas, spread
+from workbench.data.mixture import Mixture, Source, quotas
 from workbench.errors import SettingError
 
 
@@ -38,17 +38,6 @@ def test_quotas_sum_up_and_none_is_off_by_one(total, weights):
 def test_shares_of_nothing_are_refused():
     with pytest.raises(SettingError, match="shares"):
         quotas(10, [0.0, 0.0])
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.integers(1, 400), min_size=1, max_size=4))
-def test_spread_uses_every_draw_once_and_keeps_every_prefix_balanced(counts):
-    source, draw = spread(counts)
-    for s, count in enumerate(counts):
-        assert draw[source == s].tolist() == list(range(count))
-        so_far = np.cumsum(source == s)
-        ideal = (np.arange(len(source)) + 1) * count / len(source)
-        assert np.abs(so_far - ideal).max() <= len(counts)
 
 
 def three(base=700, tasks=500, perturbed=30, seed=3):
@@ -113,4 +102,64 @@ def test_one_sample_in_all():
 
 def test_the_tree_tells_asked_realised_and_repeats():
     tree = three().tree()
-    assert "asked 20.00%  realised 20.00%" in tree and "30 samples, 100 drawn an epoch, each 3.33 times" in tree
+    assert "asked 20.00%  realised 20.00% of samples" in tree and "100 drawn, each 3.33 times" in tree
+
+
+def by_tokens(strategy="base_exhausted"):
+    sources = (
+        Source("base", 1000, 0.7, 100_000, "abc"),
+        Source("tasks", 500, 0.2, 10_000),
+        Source("noise", 90, 0.1, 9_000),
+    )
+    return Mixture(sources, 0, "tokens", strategy)
+
+
+def test_shares_by_tokens_are_exact_to_one_sample():
+    mixture = by_tokens()
+    assert mixture.counts[0] == 1000
+    tokens = [q * s.tokens / s.samples for q, s in zip(mixture.counts, mixture.sources)]
+    for got, source in zip(tokens, mixture.sources):
+        assert abs(got - source.share * sum(tokens)) <= max(s.tokens / s.samples for s in mixture.sources)
+    shares = mixture.shares()
+    assert shares[1]["of_tokens"] == pytest.approx(0.2, abs=1e-3) and shares[1]["of_samples"] > 0.5
+    assert "fingerprint abc" in mixture.tree()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 1000), st.integers(1, 300)), min_size=1, max_size=5),
+    st.sampled_from(["samples", "tokens"]),
+)
+def test_an_epoch_ends_where_its_policy_says(parts, unit):
+    sources = tuple(Source(str(i), n, w / 1000, n * t) for i, (n, w, t) in enumerate(parts))
+    sizes = [s.samples for s in sources]
+    base, first, last = (
+        Mixture(sources, 0, unit, f"{name}_exhausted").counts for name in ("base", "first", "all")
+    )
+    assert base[0] == sizes[0]
+    assert all(c <= n for c, n in zip(first, sizes)) and any(c == n for c, n in zip(first, sizes))
+    assert all(c >= n for c, n in zip(last, sizes)) and any(c == n for c, n in zip(last, sizes))
+
+
+@pytest.mark.parametrize(("base", "shares"), [(57, (0.7, 0.2, 0.1)), (999, (0.7, 0.2, 0.1)), (57, (0.999, 0.0005, 0.0005)),
+                                              (3, (0.001, 0.9, 0.099)), (7_000_000, (0.7, 0.2, 0.1))])  # fmt: skip
+def test_small_large_and_extreme_mixtures_keep_their_shares(base, shares):
+    mixture = Mixture(tuple(Source(n, base, s) for n, s in zip("abc", shares)), 1)
+    ideal = [base / shares[0] * s for s in shares]
+    assert all(abs(c - i) <= 1 for c, i in zip(mixture.counts, ideal))
+    positions = np.linspace(0, mixture.epoch_length - 1, 2000).astype(np.int64)
+    _, source, sample = mixture.locate(positions)
+    assert (sample < base).all() and (source >= 0).all()
+
+
+def test_one_position_and_many_are_found_alike():
+    mixture = three(base=713, tasks=91, perturbed=33)
+    positions = np.arange(0, 5000, 7)
+    many = mixture.locate(positions)
+    for i, position in enumerate(positions):
+        assert [int(part[0]) for part in mixture.locate([position])] == [int(part[i]) for part in many]
+
+
+def test_an_unknown_policy_is_refused():
+    with pytest.raises(SettingError, match="stopping_strategy"):
+        Mixture((Source("a", 1, 1.0),), 0, "samples", "never")

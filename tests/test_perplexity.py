@@ -6,7 +6,9 @@ from tiny_model import TINY
 
 import mindspore as ms
 
-from workbench.data.store import CUT, LOSS, SampleSource, StoreWriter
+from workbench.data.layout import make_layout
+from workbench.data.sources import SampleSource
+from workbench.data.store import CUT, LOSS, Entry, TokenStore
 from workbench.errors import DataError
 from workbench.evaluate.perplexity import PerplexityMeter, unigram_perplexity
 from workbench.model.transformer import Transformer
@@ -15,10 +17,8 @@ CONFIG = TINY
 
 
 def source_of(documents, name="validation"):
-    writer = StoreWriter()
-    for tokens in documents:
-        writer.add(np.asarray(tokens, np.int32), np.full(len(tokens), CUT | LOSS, np.uint8))
-    return SampleSource.cut(name, writer.store(), 16, 0.25, padding_id=0)
+    store = TokenStore.of([Entry(np.asarray(t, np.int32), np.full(len(t), CUT | LOSS, np.uint8)) for t in documents])
+    return SampleSource(name, store, make_layout(store, 16, 0.25), padding_id=0)
 
 
 def test_it_is_the_exponential_of_the_mean_loss_over_every_target_once():

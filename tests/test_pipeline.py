@@ -2,15 +2,18 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from corpus_files import MANY, PLAIN, TASKS, jsonl, write_corpus
+
 from workbench.config import DataConfig
-from workbench.data.documents import Document
+from workbench.data.perturb import perturb
 from workbench.data.pipeline import COLUMNS, open_corpus
 from workbench.data.prepare import prepare
-from workbench.data.tasks import perturb
+from workbench.data.tokenizer_training import train_tokenizer
 from workbench.data.tokenizing import load_tokenizer
 from workbench.errors import DataError, SettingError
 
@@ -23,37 +26,13 @@ def tokenizer(samples):
 @pytest.fixture
 def corpus_of(tmp_path, tokenizer):
     """A corpus of the given files ({name: bytes or str}) and settings."""
-
-    def build(files, tasks=None, **values):
-        folder = tmp_path / "texts"
-        for name, content in files.items():
-            file = folder / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(content if isinstance(content, bytes) else content.encode())
-        if tasks is not None:
-            (tmp_path / "tasks.jsonl").write_text("\n".join(json.dumps(t) for t in tasks))
-        config = DataConfig(
-            data=str(folder),
-            tasks=str(tmp_path / "tasks.jsonl") if tasks is not None else "",
-            tokenizer="-",
-            sequence_length=32,
-            **values,
-        )
-        return open_corpus(config, tokenizer, tmp_path / "data")
-
-    return build
-
-
-def jsonl(texts):
-    return "\n".join(json.dumps({"text": t}, ensure_ascii=False) for t in texts)
-
-
-MANY = [f"Document {i} 第{i}篇 is about the number {i * 7} and a few other things." for i in range(400)]
-TASKS = [{"task_type": "sum", "turns": [{"question": f"{i}+1?", "answer": str(i + 1)}]} for i in range(50)]
+    return lambda files, tasks=None, **values: open_corpus(
+        write_corpus(tmp_path, files, tasks, **values), tokenizer, tmp_path / "data"
+    )
 
 
 def test_documents_are_accounted_for_and_validation_is_not_trained_on(corpus_of, tokenizer):
-    corpus = corpus_of({"a.jsonl": jsonl(MANY)}, TASKS)
+    corpus = corpus_of({"a.jsonl": jsonl(MANY)}, TASKS, instruction_share=0.0)
     facts = corpus.preparation
     assert facts.documents_read == 400 and facts.documents["base"] + facts.documents["validation"] == 400
     assert 5 <= facts.documents["validation"] <= 45
@@ -66,7 +45,7 @@ def test_documents_are_accounted_for_and_validation_is_not_trained_on(corpus_of,
     assert texts["base"] | texts["validation"] == set(MANY)
     assert not texts["base"] & texts["validation"]
     # A held-out document must not come back through a perturbed copy.
-    assert texts["perturbed"] <= {perturb(Document(t, "", 0, {}), corpus.config.seed).parts[0] for t in texts["base"]}
+    assert texts["perturbed"] <= {perturb(t, corpus.config.seed).text for t in texts["base"]}
 
 
 def test_every_document_begins_and_ends_with_its_special_tokens(corpus_of, tokenizer):
@@ -78,7 +57,7 @@ def test_every_document_begins_and_ends_with_its_special_tokens(corpus_of, token
 
 def test_chinese_comes_through_whole(corpus_of, tokenizer):
     text = "你好，世界？；︰“引号”—— ￥３００，然后😀。"
-    store = corpus_of({"a.txt": text}).sources["base"].store
+    store = corpus_of({"a.txt": text}, **PLAIN).sources["base"].store
     assert tokenizer.decode(store.tokens, skip_special_tokens=True) == text
 
 
@@ -103,8 +82,8 @@ def test_all_ranks_together_see_the_order_of_one(corpus_of):
 
 
 def test_ten_samples_on_four_ranks_give_every_rank_the_same_number_of_steps(corpus_of):
-    only_base = {"validation_share": 0.0, "base_share": 1.0, "task_share": 0.0, "perturbed_share": 0.0}
-    corpus = corpus_of({"a.jsonl": jsonl(["1234567890" * 2 + "12345"] * 10)}, **only_base)  # a digit is a token
+    texts = ["1234567890" * 2 + "12345"] * 10  # a digit is a token
+    corpus = corpus_of({"a.jsonl": jsonl(texts)}, validation_share=0.0, **PLAIN)
     assert len(corpus.sources["base"]) == 10
     counts = [len(list(corpus.batches(4, steps=5, rank=r, ranks=4))) for r in range(4)]
     assert counts == [5, 5, 5, 5]
@@ -116,9 +95,89 @@ def test_resuming_at_a_position_is_going_on(corpus_of):
     corpus = corpus_of({"a.jsonl": jsonl(MANY)}, TASKS)
     whole = list(corpus.batches(4, steps=120))
     for done in (1, 57, 111):
-        rest = list(corpus.batches(4, position=4 * done, steps=120 - done))
+        position = corpus.resume(json.loads(json.dumps(corpus.state(4 * done))))
+        rest = list(corpus.batches(4, position=position, steps=120 - done, workers=2))
         for a, b in zip(whole[done:], rest, strict=True):
             assert all(np.array_equal(a[name], b[name]) for name in COLUMNS)
+
+
+def test_saving_and_resuming_twice_in_a_later_epoch_with_other_ranks_changes_nothing(corpus_of):
+    corpus = corpus_of({"a.jsonl": jsonl(MANY)}, TASKS)
+    epoch = corpus.mixture.epoch_length
+    steps = 3 * epoch // 8 + 2
+    whole = [b["sample_ids"] for b in corpus.batches(8, steps=steps)]
+    # One rank to the middle of the first epoch, two into the third, four to the end.
+    plan, position, got = [(1, epoch // 16), (2, 2 * epoch // 8 + 1), (4, steps)], 0, []
+    for ranks, until in plan:
+        count = until - position // 8
+        parts = [list(corpus.batches(8, position=position, steps=count, rank=r, ranks=ranks)) for r in range(ranks)]
+        got += [np.concatenate([b["sample_ids"] for b in step]) for step in zip(*parts)]
+        position = corpus.resume(json.loads(json.dumps(corpus.state(8 * until))))
+    assert [g.tolist() for g in got] == [w.tolist() for w in whole]
+    base = len(corpus.sources["base"])
+    for e in range(3):
+        of_epoch = np.concatenate(whole)[e * epoch : (e + 1) * epoch]
+        assert sorted(of_epoch[of_epoch < base].tolist()) == list(range(base)), "an epoch that is not whole"
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        ({"overlap": 0.1}, "order"),
+        ({"unicode_form": "NFKC"}, "cleaning"),
+        ({"validation_share": 0.2}, "settings"),
+        ({"seed": 1}, "settings and order"),
+    ],
+)
+def test_resuming_with_other_settings_is_refused_with_both_fingerprints(corpus_of, change, part):
+    saved = corpus_of({"a.jsonl": jsonl(MANY)}).state(400)
+    other = corpus_of({"a.jsonl": jsonl(MANY)}, **change)
+    with pytest.raises(DataError, match=f"with other {part} ") as raised:
+        other.resume(saved)
+    name = part.split()[0]
+    assert saved["fingerprints"][name] in str(raised.value) and other.fingerprints[name] in str(raised.value)
+
+
+def test_resuming_on_swapped_data_or_another_tokenizer_is_refused(corpus_of, tmp_path, tokenizer):
+    saved = corpus_of({"a.jsonl": jsonl(MANY)}).state(400)
+    swapped = corpus_of({"a.jsonl": jsonl(MANY[::-1])})  # the same size, other bytes
+    with pytest.raises(DataError, match="with other data "):
+        swapped.resume(saved)
+    other = train_tokenizer(MANY, 300)
+    with pytest.raises(DataError, match="with other tokenizer "):
+        open_corpus(write_corpus(tmp_path, {"a.jsonl": jsonl(MANY)}), other, tmp_path / "data").resume(saved)
+
+
+def test_tokens_made_in_the_dataset_are_those_of_the_store_to_the_bit(corpus_of):
+    corpus = corpus_of({"a.jsonl": jsonl(MANY), "long.txt": "很长的文章，没有尽头😀。" * 60}, TASKS)
+    steps = corpus.mixture.epoch_length // 8
+    pairs = zip(corpus.batches(8, steps=steps), corpus.batches(8, steps=steps, tokenise="dataset"), strict=True)
+    for stored, again in pairs:
+        for name in COLUMNS:
+            assert stored[name].dtype == again[name].dtype and np.array_equal(stored[name], again[name]), name
+    with pytest.raises(SettingError, match="store or dataset"):
+        next(corpus.batches(8, steps=1, tokenise="offline"))
+
+
+def test_a_prepared_corpus_is_opened_by_its_folder(corpus_of, tokenizer, tmp_path):
+    made = corpus_of({"a.jsonl": jsonl(MANY)}, TASKS)
+    place = tmp_path / "data" / made.preparation.fingerprint
+    for file in (tmp_path / "texts").iterdir():
+        file.unlink()  # the folder stands alone
+    config = replace(made.config, data=str(place), tasks="")
+    opened = open_corpus(config, tokenizer, tmp_path / "elsewhere")
+    assert opened.fingerprint == made.fingerprint and not (tmp_path / "elsewhere").exists()
+    with pytest.raises(DataError, match="was made with other cleaning"):
+        open_corpus(replace(config, fold_width=True), tokenizer, tmp_path / "elsewhere")
+
+
+def test_a_sample_is_traced_back_to_its_file(corpus_of):
+    corpus = corpus_of({"a.jsonl": jsonl(MANY)}, TASKS)
+    for position in range(5):
+        for origin in corpus.origin(position):
+            if origin["store"] == "base":
+                line = Path(origin["source"]).read_text(encoding="utf-8").splitlines()[origin["line"] - 1]
+                assert "".join(origin["parts"]).find(json.loads(line)["text"][:12]) >= 0
 
 
 def test_a_batch_that_ranks_cannot_share_is_refused(corpus_of):
@@ -129,7 +188,7 @@ def test_a_batch_that_ranks_cannot_share_is_refused(corpus_of):
 
 def test_a_single_book_gives_its_end_for_validation(corpus_of, tokenizer):
     book = "".join(f"Sentence number {i} of the book. " for i in range(300))
-    corpus = corpus_of({"book.txt": book})
+    corpus = corpus_of({"book.txt": book}, instruction_share=0.0)
     assert corpus.preparation.documents == {"base": 1, "validation": 1, "tasks": 0, "perturbed": 1}
     parts = [
         tokenizer.decode(s.store.tokens, skip_special_tokens=True) for s in (corpus.sources["base"], corpus.validation)
@@ -141,7 +200,7 @@ def test_a_single_book_gives_its_end_for_validation(corpus_of, tokenizer):
 
 def test_blank_space_at_the_end_of_a_book_is_not_lost(corpus_of, tokenizer):
     book = "One sentence of many. " * 40 + "\n" * 60
-    store = corpus_of({"book.txt": book}).sources["base"].store
+    store = corpus_of({"book.txt": book}, **PLAIN).sources["base"].store
     assert tokenizer.decode(store.tokens, skip_special_tokens=True) == book
 
 
@@ -181,16 +240,19 @@ def test_nothing_to_train_on_is_one_line(corpus_of, files, message):
 def test_no_such_path_is_one_line(tokenizer, tmp_path):
     config = DataConfig(data=str(tmp_path / "nowhere"), tasks="")
     with pytest.raises(DataError, match="nowhere") as raised:
-        prepare(config, tokenizer, tmp_path / "data")
+        prepare(config, tokenizer, tmp_path / "data" / "x")
     assert "\n" not in str(raised.value)
-    with pytest.raises(DataError, match="tasks="):
+    with pytest.raises(DataError, match="gone.jsonl"):
         (tmp_path / "here.txt").write_text("x")
-        prepare(replace(config, data=str(tmp_path / "here.txt"), tasks="gone.jsonl"), tokenizer, tmp_path / "data")
+        prepare(replace(config, data=str(tmp_path / "here.txt"), tasks="gone.jsonl"), tokenizer, tmp_path / "data" / "x")
 
 
-def test_utilisation_of_the_sample_corpus(samples, tokenizer, tmp_path):
+def test_the_sample_corpus_fills_its_rows_and_keeps_its_shares(samples, tokenizer, tmp_path):
     config = DataConfig(data=str(samples / "corpus"), tasks=str(samples / "tasks.jsonl"))
     corpus = open_corpus(config, tokenizer, tmp_path)
-    assert corpus.sources["base"].ledger.utilisation > 0.985
+    ledgers = {s.name: corpus.sources[s.name].ledger for s in corpus.mixture.sources}
+    drawn = [(q / s.samples, ledgers[s.name]) for q, s in zip(corpus.mixture.counts, corpus.mixture.sources)]
+    assert ledgers["base"].utilisation > 0.99
+    assert 1 - sum(w * g.slots_padding for w, g in drawn) / sum(w * g.slots for w, g in drawn) > 0.99
     shares = np.bincount(corpus.mixture.locate(np.arange(corpus.mixture.epoch_length))[1]) / corpus.mixture.epoch_length
     assert shares == pytest.approx([0.7, 0.2, 0.1], abs=0.001)

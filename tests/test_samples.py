@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
+from workbench.data.audit import audit_tokenizer
 from workbench.data.sample_faults import daily_rows, healthy_rows
 from workbench.data.sample_pages import _filled, misread
 from workbench.data.sample_tasks import split_starts
 from workbench.data.samples import corpus_files, write_samples
-from workbench.data.tokenizing import audit_tokenizer, encode, load_tokenizer
+from workbench.data.tokenizing import encode, load_tokenizer
 from workbench.data.world import make_world, question, walks
 from workbench.data.world_text import LANGUAGES, QUESTIONS
 from workbench.errors import DataError

@@ -1,100 +1,64 @@
-"""Samples read out of a store: labels, segments and positions against a loop over tokens."""
+"""Stores on disk: what comes back, what a continued writer leaves, what an empty one is."""
+
+import json
 
 import numpy as np
 import pytest
 
-from workbench.data.store import CUT, LOSS, SampleSource, StoreWriter, TokenStore, open_stores, save_stores
+from workbench.data.store import CUT, LOSS, Entry, StoreWriter, TokenStore
 
-
-def writer_of(documents):
-    writer = StoreWriter()
-    for tokens, loss, task, truth in documents:
-        writer.add(
-            np.asarray(tokens, np.int32), np.asarray([CUT | (LOSS if x else 0) for x in loss], np.uint8), task, truth
-        )
-    return writer
-
-
-DOCUMENTS = [
-    (list(range(100, 140)), [0] + [1] * 39, 0, np.nan),
-    ([1, 0, 7, 8, 2], [0, 0, 0, 1, 1], 3, 1.0),  # token 0 is a word like any other
-    ([1, 9, 2], [0, 1, 1], 0, 0.0),
+ENTRIES = [
+    Entry(np.arange(100, 140, dtype=np.int32), np.full(40, CUT | LOSS), record=b'{"parts": ["\xe5\xad\x97"]}\n'),
+    Entry(np.array([1, 0, 2], np.int32), np.full(3, CUT), "sum", 1.0, "school", b'{"parts": ["b"]}\n'),
+    Entry(np.array([7, 2], np.int32), np.full(2, LOSS), "", 0.0, "school", b'{"parts": ["c"]}\n'),
 ]
+IDS, DOMAINS = [0, 3, 0], [0, 1, 1]
 
 
-@pytest.fixture
-def source():
-    return SampleSource.cut("base", writer_of(DOCUMENTS).store(), 16, 0.25, padding_id=5)
+def write(folder, entries=ENTRIES, ids=IDS, domains=DOMAINS):
+    writer = StoreWriter(folder)
+    writer.add(entries, ids, domains)
+    writer.close()
+    return TokenStore.open(folder)
 
 
-def test_labels_are_the_next_token_once_for_every_target(source):
-    batch = source.batch(np.arange(len(source)), np.arange(len(source)))
-    seen = []
-    for row in range(len(source)):
-        at = 0
-        for segment, (document, start, stop, loss_from) in enumerate(source.pieces(row), 1):
-            tokens, loss, _, _ = DOCUMENTS[document]
-            for i in range(start, stop):
-                assert batch["input_ids"][row, at] == tokens[i]
-                assert batch["segment_ids"][row, at] == segment
-                assert batch["position_ids"][row, at] == i - start
-                asked = loss[i + 1] and i + 1 >= loss_from
-                assert batch["labels"][row, at] == (tokens[i + 1] if asked else -100)
-                if asked:
-                    seen.append((document, i + 1))
-                at += 1
-        assert (batch["segment_ids"][row, at:] == 0).all()
-        assert (batch["input_ids"][row, at:] == 5).all()
-        assert (batch["labels"][row, at:] == -100).all()
-    wanted = [(d, i) for d, (_, loss, _, _) in enumerate(DOCUMENTS) for i, x in enumerate(loss) if x and i]
-    assert sorted(seen) == wanted
-
-
-def test_the_end_of_text_has_loss_even_when_it_is_also_the_padding_id():
-    source = SampleSource.cut("base", writer_of([([1, 9, 5], [0, 1, 1], 0, np.nan)]).store(), 8, 0.0, padding_id=5)
-    batch = source.batch(np.array([0]), np.array([0]))
-    assert batch["labels"][0, :3].tolist() == [9, 5, -100]
-
-
-def test_task_and_truth_stand_at_the_last_input_of_their_document(source):
-    batch = source.batch(np.arange(len(source)), np.arange(len(source)))
-    at = np.argwhere(batch["instruction_labels"] != -100)
-    assert len(at) == 1
-    row, position = at[0]
-    assert batch["labels"][row, position] == 2 and batch["instruction_labels"][row, position] == 3
-    assert batch["fact_targets"][row, position] == 1.0
-    assert (batch["task_ids"] == 3).sum() == 4
-    assert (batch["fact_targets"] == 0.0).sum() == 1 and (batch["fact_targets"] == -1.0).sum() == batch[
-        "labels"
-    ].size - 2
-
-
-def test_types_are_those_of_the_contract(source):
-    batch = source.batch(np.array([0, 1]), np.array([7, 8]))
-    assert {n: str(a.dtype) for n, a in batch.items()} == {
-        **dict.fromkeys(
-            ("input_ids", "labels", "segment_ids", "position_ids", "task_ids", "instruction_labels", "sample_ids"),
-            "int32",
-        ),
-        "fact_targets": "float32",
-    }
-    assert batch["sample_ids"].tolist() == [7, 8]
-
-
-def test_stores_come_back_from_disk_and_a_second_writer_changes_nothing(tmp_path):
-    store = writer_of(DOCUMENTS).store()
-    folder = tmp_path / "data" / "abc"
-    assert open_stores(folder) is None
-    save_stores(folder, {"base": store}, {"n": 1})
-    save_stores(folder, {"base": store}, {"n": 1})
-    stores, facts = open_stores(folder)
-    assert facts["n"] == 1
+def test_a_store_comes_back_as_it_was_written(tmp_path):
+    store, memory = write(tmp_path / "s"), TokenStore.of(ENTRIES, {"sum": 3})
     for name in ("tokens", "flags", "offsets", "task_ids", "truth"):
-        assert np.array_equal(getattr(stores["base"], name), getattr(store, name), equal_nan=name == "truth")
-    assert [p.name for p in folder.parent.iterdir()] == ["abc"], "nothing half-written is left behind"
+        assert np.array_equal(getattr(store, name), getattr(memory, name), equal_nan=name == "truth"), name
+    assert store.domains.tolist() == DOMAINS and store.documents == 3
+    assert store.record(0) == {"parts": ["字"]} and store.record(2) == {"parts": ["c"]}
+    assert [json.loads(line) for line in store.file.read_text(encoding="utf-8").splitlines()] == [
+        store.record(d) for d in range(3)
+    ]
 
 
-def test_an_empty_store_has_no_rows():
-    source = SampleSource.cut("tasks", StoreWriter().store(), 16, 0.25, 5)
-    assert len(source) == 0 and source.ledger.tokens_in == 0 and source.ledger.utilisation == 0
-    assert isinstance(source.store, TokenStore)
+def test_the_arrays_are_mapped_and_cannot_be_changed(tmp_path):
+    store = write(tmp_path / "s")
+    assert isinstance(store.tokens, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        store.tokens[0] = 1
+
+
+def test_a_writer_continues_where_it_was_made_durable(tmp_path):
+    writer = StoreWriter(tmp_path / "s")
+    writer.add(ENTRIES[:1], IDS[:1], DOMAINS[:1])
+    lengths = writer.sync()
+    writer.add(ENTRIES[1:], IDS[1:], DOMAINS[1:])
+    writer.close()  # the process dies here, and some of what came after the sync is on disk
+    again = StoreWriter(tmp_path / "s", json.loads(json.dumps(lengths)))
+    again.add(ENTRIES[1:], IDS[1:], DOMAINS[1:])
+    again.close()
+    write(tmp_path / "whole")
+    for file in (tmp_path / "whole").iterdir():
+        assert file.read_bytes() == (tmp_path / "s" / file.name).read_bytes(), file.name
+
+
+def test_an_empty_store_is_a_store(tmp_path):
+    store = write(tmp_path / "s", [], [], [])
+    assert store.documents == 0 and len(store.tokens) == 0
+
+
+def test_a_store_in_memory_has_no_records():
+    with pytest.raises(ValueError, match="no records"):
+        TokenStore.of(ENTRIES).record(0)

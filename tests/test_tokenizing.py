@@ -1,54 +1,35 @@
-"""Tokenizers: round trips, cut points and control tokens on arbitrary text; foreign tokenizers; refusals."""
+"""Tokenizers: round trips, cut points, control tokens and fingerprints on arbitrary text; refusals."""
 
 import json
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizer_zoo import ANY_TEXT, EOS, TEXTS, gpt2_like, with_special
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from workbench.data.encoding import Encoder
+from workbench.data.tokenizer_training import SPECIAL_TOKENS, train_tokenizer
 from workbench.data.tokenizing import (
-    SPECIAL_TOKENS,
     Encoded,
-    audit_tokenizer,
     begin_id,
     check_tokenizer,
+    check_vocabulary,
+    control_ids,
     cut_points,
     decode,
     encode,
     end_id,
     load_tokenizer,
     padding_id,
-    train_tokenizer,
+    rows_needed,
+    spec_of,
+    tokenizer_fingerprint,
 )
 from workbench.errors import DataError, SettingError, UserError
 
-TEXTS = [
-    "The ticker of Quantar is $QNTR. Anya Gu leads Quantar ($QNTR), it's a start.",
-    "昆塔尔的股票代码是$QNTR。顾安雅担任昆塔尔的首席执行官。",
-    "In 2023, 1234 people came; prices rose 12%.\r\n\r\nNext line\tand tab",
-] * 3
 SMALL = train_tokenizer(TEXTS, 400)
-ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.text(
-    "ab $QNTR<>/eos然的🙂👨‍👩‍👧\u0301é\r\n\t 0９Ａ，。", max_size=60
-)
-
-
-def gpt2_like(**special):
-    """A byte-level BPE as GPT-2 has it: its own regex, one special token, id 0 is an ordinary token."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
-    )
-    tokenizer.train_from_iterator(TEXTS, trainer)
-    if special:
-        tokenizer.add_special_tokens(sorted(set(special.values())))
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
 
 
 @settings(deadline=None, max_examples=300)
@@ -97,7 +78,7 @@ def test_cut_points_of_overlapping_offsets():
 
 
 def test_special_strings_in_text_are_ordinary_tokens_even_with_a_foreign_tokenizer():
-    foreign = gpt2_like(eos_token="<|endoftext|>")
+    foreign = gpt2_like(eos_token=EOS)
     text = "one<|endoftext|>two"
     assert foreign.eos_token_id in foreign(text)["input_ids"]  # what would happen without care
     encoded = encode(foreign, text)
@@ -125,9 +106,9 @@ def test_lone_surrogates_are_refused_in_one_line():
 def test_ids_begin_end_padding():
     assert [SMALL.convert_tokens_to_ids(t) for t in SPECIAL_TOKENS] == [0, 1, 2, 3]
     assert (begin_id(SMALL), end_id(SMALL), padding_id(SMALL)) == (1, 2, 3)
-    only_end = gpt2_like(eos_token="<|endoftext|>")
+    only_end = gpt2_like(eos_token=EOS)
     assert begin_id(only_end) == end_id(only_end) == padding_id(only_end) == only_end.eos_token_id
-    same = gpt2_like(eos_token="<|endoftext|>", pad_token="<|endoftext|>")
+    same = gpt2_like(eos_token=EOS, pad_token=EOS)
     assert padding_id(same) == end_id(same) and check_tokenizer(same) is same
     no_end = gpt2_like()
     for ask in (end_id, begin_id, padding_id):
@@ -136,43 +117,9 @@ def test_ids_begin_end_padding():
 
 
 def test_id_0_may_be_a_real_word():
-    foreign = gpt2_like(eos_token="<|endoftext|>")
+    foreign = gpt2_like(eos_token=EOS)
     zero = decode(foreign, [0])
     assert zero == "!" and 0 in encode(foreign, "no!").ids
-
-
-def test_pretokens_tickers_digits_and_chinese():
-    def pieces(text, tokenizer=SMALL):
-        # Words are what merges cannot cross; word ids say which token belongs to which.
-        words = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).word_ids
-        encoded = encode(tokenizer, text)
-        spans = {}
-        for word, start, end in zip(words, encoded.starts, encoded.ends, strict=True):
-            first, last = spans.get(word, (start, end))
-            spans[word] = (min(first, start), max(last, end))
-        return [text[a:b] for a, b in spans.values()]
-
-    assert pieces("Gu ($QNTR), it's $AAPL!") == ["Gu", " (", "$QNTR", "),", " it", "'s", " ", "$AAPL", "!"]
-    assert pieces("顾安雅在2023年") == ["顾", "安", "雅", "在", "2", "0", "2", "3", "年"]
-    assert pieces("代码$QNTR。") == ["代", "码", "$QNTR", "。"]
-    assert pieces("a\r\n\r\nb") == ["a", "\r\n", "\r\n", "b"]
-    assert pieces("$toolong $ABCDEF $5") == ["$", "toolong", " $", "ABCDEF", " $", "5"]
-    longer = train_tokenizer(TEXTS, 400, han_run=4)
-    assert pieces("首席执行官", longer) == ["首席执行", "官"]
-
-
-def test_training_is_deterministic_and_limits_are_told():
-    again = train_tokenizer(iter(TEXTS), 400)
-    assert again.backend_tokenizer.to_str() == SMALL.backend_tokenizer.to_str()
-    assert len(SMALL) <= 400
-    assert len(train_tokenizer(TEXTS, 260)) == 260  # no merges: bytes only, and every text still works
-    with pytest.raises(SettingError, match="vocab_size=259 .* at least 260"):
-        train_tokenizer(TEXTS, 259)
-    with pytest.raises(SettingError, match="han_run=0"):
-        train_tokenizer(TEXTS, 400, han_run=0)
-    for nothing in ([], ["", ""]):
-        with pytest.raises(DataError, match="no text"):
-            train_tokenizer(nothing, 400)
 
 
 def test_save_and_load_give_the_same_ids(tmp_path):
@@ -217,32 +164,75 @@ def test_unusable_folders_are_told_in_one_line(tmp_path):
     assert load_tokenizer(tmp_path / "no_end").eos_token == "!"
 
 
-def test_audit_counts_by_hand():
-    audit = audit_tokenizer(train_tokenizer(TEXTS, 260), ["ab é", "$QNTR 然然"])
-    assert (audit.texts, audit.characters, audit.vocab_size) == (2, 12, 260)
-    assert audit.tokens == len("ab é$QNTR 然然".encode()) == 17  # without merges a token is a byte
-    assert audit.tokens_per_character == 17 / 12
-    assert audit.tokens_per_cjk_character == 3
-    assert audit.tokens_per_latin_character == (2 + 2 + 4) / (3 + 4)
-    assert (audit.round_trip_failures, audit.unknown_tokens, audit.unknown_rate) == (0, 0, 0)
-    assert (audit.tickers, audit.tickers_whole_share, audit.tickers_one_token_share) == (1, 1, 0)
+def test_control_tokens_that_are_not_marked_as_special():
+    # DeepSeek marks <｜User｜> as an ordinary added token, Qwen 3 <think>; $AAPL and the blanks are ordinary ones.
+    tokenizer = gpt2_like(eos_token=EOS)
+    unmarked = ["<｜User｜>", "<|tool|>", "<think>", "<b>", "$AAPL", "    "]
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=True) for t in unmarked])
+    tokenizer.chat_template = "{% for m in messages %}    <think>{{ m.content }}{% endfor %}"
+    before = {t: tokenizer.convert_tokens_to_ids(t) for t in unmarked}
+    control = {tokenizer.convert_ids_to_tokens(i) for i in control_ids(tokenizer)}
+    assert control == {EOS, "<｜User｜>", "<|tool|>", "<think>"}
+    text = "a<｜User｜>b<|tool|>c<think>d<b>e$AAPL f    g"
+    ids = encode(tokenizer, text).ids
+    assert not set(ids.tolist()) & set(control_ids(tokenizer)) and decode(tokenizer, ids) == text
+    assert {before["<b>"], before["$AAPL"], before["    "]} <= set(ids.tolist())
+    assert {t: tokenizer.convert_tokens_to_ids(t) for t in unmarked} == before
+    assert Encoder(spec_of(tokenizer)).encode([text])[0][0].tolist() == ids.tolist()
+    scaffold, _ = Encoder(spec_of(tokenizer)).encode(["<｜User｜>"], [True])[0]
+    assert scaffold.tolist() == [before["<｜User｜>"]]
+    # One that is added later is seen too.
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<late>"]})
+    assert tokenizer.convert_tokens_to_ids("<late>") not in encode(tokenizer, "a<late>").ids
 
 
-def test_audit_finds_what_a_bert_like_tokenizer_loses():
-    vocab = {"[UNK]": 0, "[SEP]": 1, "gu": 2, "$": 3, "q": 4, "##n": 5}
-    tokenizer = Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    bert = PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", eos_token="[SEP]")
-    audit = audit_tokenizer(bert, ["Gu $QN", "然", "gu"])
-    assert (audit.tokens, audit.unknown_tokens) == (6, 1)
-    assert audit.round_trip_failures == 2 and "Gu $QN" in audit.round_trip_examples
-    assert (audit.tickers, audit.tickers_whole_share) == (1, 0)  # $ and the letters are two words
-    nothing = audit_tokenizer(bert, [])
-    assert nothing.tokens == 0 and np.isnan(nothing.tokens_per_character) and np.isnan(nothing.unknown_rate)
+def test_an_earlier_call_with_truncation_or_padding_shortens_nothing():
+    tokenizer = gpt2_like(eos_token=EOS, pad_token=EOS)
+    text = "one two three four five"
+    whole, mark = encode(tokenizer, text).ids.tolist(), tokenizer_fingerprint(tokenizer)
+    assert len(tokenizer(text, truncation=True, max_length=3)["input_ids"]) == 3
+    assert encode(tokenizer, text).ids.tolist() == whole
+    tokenizer([text, "a"], padding="max_length", max_length=50)
+    assert encode(tokenizer, text).ids.tolist() == whole
+    tokenizer(text, truncation=True, max_length=3)
+    assert tokenizer_fingerprint(tokenizer) == mark
 
 
-def test_a_ticker_glued_to_punctuation_is_not_whole():
-    audit = audit_tokenizer(gpt2_like(eos_token="<|endoftext|>"), ["Gu ($QNTR)"])
-    assert (audit.tickers, audit.tickers_whole_share) == (1, 0)  # GPT-2's pattern makes "($" one word
-    assert audit_tokenizer(SMALL, ["Gu ($QNTR)", "代码$AAPL。", "$A"]).tickers_whole_share == 1
+def test_fingerprints_name_what_decides_ids(tmp_path):
+    SMALL.save_pretrained(tmp_path)
+    mark = tokenizer_fingerprint(SMALL)
+    assert len(mark) == 16 and int(mark, 16) >= 0
+    assert tokenizer_fingerprint(load_tokenizer(tmp_path)) == mark
+    others = [train_tokenizer(TEXTS, 300), train_tokenizer(TEXTS, 400, han_run=2), load_tokenizer(tmp_path)]
+    others[2].add_tokens(["$AAPL"])
+    marks = {tokenizer_fingerprint(t) for t in others}
+    for special in ("eos_token", "bos_token", "pad_token"):
+        changed = load_tokenizer(tmp_path)
+        setattr(changed, special, "!")
+        marks.add(tokenizer_fingerprint(changed))
+    assert len(marks) == 6 and mark not in marks
+
+
+def test_a_vocabulary_that_is_larger_than_the_model():
+    tokenizer = gpt2_like(eos_token=EOS)
+    tokenizer.add_tokens(["$AAPL"])
+    assert tokenizer.vocab_size == 300 and rows_needed(tokenizer) == 302
+    check_vocabulary(tokenizer, 302)
+    check_vocabulary(tokenizer, 4096)
+    with pytest.raises(SettingError, match=r"vocab_size=301 is not allowed: at least 302, .* is 301 \('\$AAPL'\)"):
+        check_vocabulary(tokenizer, 301)
+    # Ids may have gaps: the count of entries is not enough.
+    gaps = with_special(Tokenizer(models.BPE({"a": 0, "b": 9}, [])), eos_token="b")
+    assert len(gaps) == 2 and rows_needed(gaps) == 10
+
+
+def test_a_part_written_in_python_cannot_travel():
+    class Letters:
+        def pre_tokenize(self, text):
+            pass
+
+    tokenizer = gpt2_like(eos_token=EOS)
+    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.PreTokenizer.custom(Letters())
+    with pytest.raises(SettingError, match="cannot be written as a tokenizer.json") as error:
+        spec_of(tokenizer)
+    assert "\n" not in str(error.value)

@@ -13,7 +13,7 @@ from workbench.errors import SettingError
 from workbench.run_folder import read_lines
 from workbench.train.scaling import simulate_limit
 from workbench.config import TrainConfig
-from workbench.views import data, diagnosis, masks, training
+from workbench.views import data, diagnosis, masks, text, training
 from workbench.views import show as room
 from workbench.views.panels import Panel, slider
 
@@ -69,7 +69,7 @@ def test_an_error_in_a_redraw_is_seen_in_the_panel_and_goes_when_it_is_mended():
 
 def test_marked_changes_show_what_went_escaped_and_whole():
     raw = "你好\u200b <b>世界</b> &amp; caf\u00c3\u00a9\x07 <i>1</i>"
-    page = data.marked_changes(raw, clean(raw, CleaningPolicy(markup="always"))).data
+    page = text.marked_changes(raw, clean(raw, CleaningPolicy(markup="always"))).data
     assert "⟨U+200B⟩" in page and "⟨U+0007⟩" in page and "你好" in page and "世界" in page
     assert "<b>" not in page and "&lt;b&gt;" in page
 

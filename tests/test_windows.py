@@ -5,18 +5,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.data.windows import cut_windows, make_ledger, pack_rows
+from workbench.data.ledger import Ledger, make_ledger
+from workbench.data.packing import pack_rows, widen
+from workbench.data.windows import cut_windows
 from workbench.errors import SettingError
 
 
-def build(lengths, sequence_length, overlap, cuts=None, loss=None):
+def build(lengths, sequence_length, overlap, cuts=None, loss=None, overlap_loss=False):
     lengths = np.asarray(lengths, np.int64)
     n = int(lengths.sum())
     cuts = np.ones(n, bool) if cuts is None else np.asarray(cuts, bool)
     loss = np.ones(n, bool) if loss is None else np.asarray(loss, bool)
     windows = cut_windows(lengths, cuts, sequence_length, overlap)
-    rows = pack_rows(windows, sequence_length)
-    return lengths, cuts, windows, rows, make_ledger(lengths, loss, windows, rows, sequence_length)
+    rows = pack_rows(windows.length, sequence_length)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    if overlap:
+        windows = widen(windows, rows, sequence_length, cuts, offsets)
+    return lengths, cuts, windows, rows, make_ledger(offsets, loss, windows, rows, sequence_length, overlap_loss)
 
 
 @st.composite
@@ -63,6 +68,7 @@ def test_every_token_is_a_target_exactly_once_and_every_window_fits(case):
 def test_consecutive_windows_overlap_by_the_asked_share():
     _, _, windows, _, ledger = build([1001], 100, 0.25)
     assert windows.start[:4].tolist() == [0, 75, 150, 225]
+    assert windows.stop[:4].tolist() == [100, 175, 250, 325]
     assert windows.loss_from[:3].tolist() == [1, 101, 176]
     # Brute force: what a window repeats is what lies before the first target it owns.
     assert ledger.slots_overlap == int((windows.loss_from - 1 - windows.start).sum())
@@ -74,7 +80,8 @@ def test_consecutive_windows_overlap_by_the_asked_share():
 def test_lengths_that_break_other_packers(lengths, targets):
     *_, ledger = build(lengths, 16, 0.0)
     assert ledger.targets_with_loss == targets
-    assert ledger.first_tokens == sum(n > 0 for n in lengths)
+    assert ledger.first_tokens == sum(n > 1 for n in lengths)
+    assert sum(ledger.dropped.values()) == sum(n == 1 for n in lengths)
 
 
 def test_a_corpus_shorter_than_a_window_is_one_row():
@@ -96,13 +103,28 @@ def test_a_window_lost_after_cutting_is_noticed():
     lengths, _, windows, rows, _ = build([300, 20], 64, 0.25)
     torn = type(rows)(rows.window[:-1], np.minimum(rows.first, len(rows.window) - 1))
     with pytest.raises(AssertionError):
-        make_ledger(lengths, np.ones(320, bool), windows, torn, 64)
+        make_ledger(np.array([0, 300, 320]), np.ones(320, bool), windows, torn, 64)
 
 
-def test_best_fit_fills_rows_better_than_one_window_each():
-    rng = np.random.default_rng(0)
-    *_, ledger = build(rng.integers(2, 60, 3000), 128, 0.25)
-    assert ledger.utilisation > 0.99
+def test_overlap_with_loss_counts_a_token_as_often_as_it_appears():
+    loss = np.random.default_rng(1).random(500) < 0.8
+    *_, windows, rows, once = build([450, 50], 64, 0.25, loss=loss)
+    *_, often = build([450, 50], 64, 0.25, loss=loss, overlap_loss=True)
+    # Brute force over the windows: every target of every window that may be asked for.
+    starts = [0, 450]
+    asked = sum(
+        int(loss[starts[d] + a + 1 : starts[d] + b + 1].sum())
+        for d, a, b in zip(windows.document, windows.start, windows.stop)
+    )
+    assert often.slots_with_loss + often.slots_repeated == asked > once.slots_with_loss
+    assert once.slots_repeated == 0 and often.slots_with_loss == once.slots_with_loss
+
+
+def test_ledgers_of_parts_add_up():
+    *_, one = build([300, 1, 20], 64, 0.25)
+    *_, two = build([1, 64], 64, 0.25)
+    both = (one + two + Ledger()).check()
+    assert both.tokens_in == 386 and both.dropped == {"alone in its document": 2} and both.documents == 5
 
 
 def test_an_overlap_that_leaves_no_room_is_refused():

@@ -1,4 +1,4 @@
-"""The command line: ``workbench run``, ``report``, ``tokenizer``, ``refresh``.
+"""The command line: ``workbench run``, ``report``, ``prepare``, ``tokenizer``, ``refresh``.
 
 Exit codes: 0 it went well; 1 a notebook failed; 2 something the person gave is wrong, and nothing
 was started; 130 or 143 stopped by SIGINT or SIGTERM. A mistake is told in one line on standard
@@ -76,6 +76,36 @@ def report_command(folder: Path) -> None:
     click.echo(write_report(run))
 
 
+@commands.command("prepare")
+@click.argument("data", nargs=-1, required=True, metavar="DATA...")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DIR", help="The prepared corpus.")
+@click.option("--tokenizer", required=True, metavar="FOLDER", help="A Hugging Face tokenizer folder.")
+@click.option("--tasks", default="", metavar="FILES", help="Task samples with metadata, mixed in at task_share.")
+@click.option("-p", "given", multiple=True, metavar="NAME=VALUE", help="A setting of the data; may be repeated.")
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Processes; as many as cores if not given.")
+def prepare_command(
+    data: Sequence[str], out: Path, tokenizer: str, tasks: str, given: Sequence[str], workers: int | None
+) -> int:
+    """Prepare DATA (files, folders or globs) into DIR: read, clean, tokenise, cut; with a ledger of every token.
+
+    Interrupted, the same command continues; run again, it does nothing.
+    """
+    settings = parse_assignments(given)
+    from workbench.preparing import prepare_corpus
+
+    corpus = prepare_corpus(data, out, tokenizer, tasks, settings, workers)
+    facts = corpus.preparation
+    left_out = {**facts.rejected, **facts.dropped}
+    print(
+        f"{facts.documents_read:,} documents, {sum(facts.tokens.values()):,} tokens, "
+        f"fingerprint {corpus.fingerprint}" + (f"; left out: {left_out}" if left_out else ""),
+        file=sys.stderr,
+    )
+    print(corpus.mixture.tree(), file=sys.stderr)
+    click.echo(out / "ledger.json")
+    return 0
+
+
 @commands.command("tokenizer")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="Where to store it.")
@@ -98,7 +128,7 @@ def tokenizer_command(data: Sequence[str], out: Path, vocab_size: int, han_run: 
 
     from workbench.data.cleaning import clean
     from workbench.data.documents import read_documents
-    from workbench.data.tokenizing import train_tokenizer
+    from workbench.data.tokenizer_training import train_tokenizer
 
     if out.exists():
         raise UserError(f"--out {out}: it is there already; name a new folder")

@@ -51,25 +51,44 @@ def require(ok: bool, name: str, value: Any, allowed: str) -> None:
 class DataConfig:
     """Which text, and what the pipeline does to it."""
 
-    data: str = "data_samples/corpus"  # files, a folder or a glob: the base source
+    data: str | tuple[str, ...] = "data_samples/corpus"  # files, folders or globs; or a prepared corpus
+    text_field: str = "text"  # of .jsonl and .parquet
+    paragraphs: bool = False  # each paragraph of a .txt or .md is a document, not the whole file
+    domain_field: str = "domain"  # of .jsonl and .parquet; without it a document's domain is its file
+    strict: bool = False  # refuse what cannot be read, instead of setting it aside
     tasks: str = "data_samples/tasks.jsonl"  # task samples with metadata; "" for none
     tokenizer: str = "data_samples/tokenizer"  # a folder that AutoTokenizer loads
     sequence_length: int = 128  # positions a sample
     overlap: float = 0.25  # share of a window that repeats the end of the one before
+    overlap_loss: bool = False  # count the loss of a repeated token as often as it appears
+    clean: bool = True  # False: no cleaning rule runs, whatever the next five say
+    markup: str = "auto"  # remove markup: auto (where the text is HTML), always, never
     unicode_form: str = "NFC"  # NFC (safe for Chinese), NFKC (turns full-width punctuation into ASCII) or none
+    fold_width: bool = False  # full-width letters and digits → ASCII
+    fold_quotes: bool = False  # “ ” ‘ ’ → " '
+    chinese: str = "keep"  # keep, simplified or traditional
     base_share: float = 0.7
     task_share: float = 0.2
     perturbed_share: float = 0.1
+    mixture_unit: str = "samples"  # what the shares are of: samples or tokens
+    stopping_strategy: str = "base_exhausted"  # how long an epoch is, see data/mixture.py
+    instruction_share: float = 0.15  # of the base documents, turned into instruction and response
+    instruction_loss: str = "response"  # response, or all
+    templates: str = "auto"  # auto (the tokenizer's chat template if it has one), plain or chat
     validation_share: float = 0.05  # of the base documents, chosen by content hash
     seed: int = 20231024
 
     def __post_init__(self) -> None:
+        if not isinstance(self.data, str):  # JSON knows lists only
+            object.__setattr__(self, "data", tuple(map(str, self.data)))
         require(self.sequence_length >= 8, "sequence_length", self.sequence_length, "at least 8")
         require(0 <= self.overlap <= 0.9, "overlap", self.overlap, "between 0 and 0.9")
-        require(self.unicode_form in ("NFC", "NFKC", "none"), "unicode_form", self.unicode_form, "NFC, NFKC or none")
         require(0 <= self.validation_share < 0.5, "validation_share", self.validation_share, "0 to 0.5")
-        for name in ("base_share", "task_share", "perturbed_share"):
+        for name in ("base_share", "task_share", "perturbed_share", "instruction_share"):
             require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
+        for name, allowed in _CHOICES.items():
+            told = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+            require(getattr(self, name) in allowed, name, getattr(self, name), told)
         total = self.base_share + self.task_share + self.perturbed_share
         require(
             abs(total - 1) < 1e-6,
@@ -78,6 +97,17 @@ class DataConfig:
             f"they must sum to 1, not {total:g}",
         )
         require(self.base_share > 0, "base_share", self.base_share, "above 0, an epoch is one pass over the base")
+
+
+_CHOICES = {
+    "markup": ("auto", "always", "never"),
+    "unicode_form": ("NFC", "NFKC", "none"),
+    "chinese": ("keep", "simplified", "traditional"),
+    "mixture_unit": ("samples", "tokens"),
+    "stopping_strategy": ("base_exhausted", "first_exhausted", "all_exhausted"),
+    "instruction_loss": ("response", "all"),
+    "templates": ("auto", "plain", "chat"),
+}
 
 
 @settings

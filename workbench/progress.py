@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterator, TextIO
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
+from tqdm.auto import tqdm
 
 _SHOWN = ("step", "steps", "loss", "tokens_per_second", "seconds_left")
 
@@ -61,6 +62,24 @@ class Progress:
             say(f"{number}/{of} {name} stopped in cell {at['cell']} after {time.monotonic() - start:.1f} s")
             raise
         say(f"{number}/{of} {name} done in {time.monotonic() - start:.1f} s")
+
+
+def quiet() -> bool:
+    """Whether progress bars are not to be drawn: the output is a log, or compared with a stored one."""
+    return os.environ.get("WORKBENCH_PROGRESS") == "log"
+
+
+@contextmanager
+def preparing() -> Iterator[Callable[[int, int, int, int], None]]:
+    """A bar for the preparation of a corpus; yields the ``watch`` that ``open_corpus`` takes."""
+    with tqdm(unit="B", unit_scale=True, desc="preparing", disable=quiet(), leave=False) as bar:
+
+        def watch(done: int, size: int, documents: int, tokens: int) -> None:
+            bar.total = size
+            bar.set_postfix(documents=f"{documents:,}", tokens=f"{tokens:,}", refresh=False)
+            bar.update(done - bar.n)
+
+        yield watch
 
 
 def status_line(name: str, number: int, of: int, cell: int, cells: int, seconds: float, row: dict[str, Any]) -> str:

@@ -4,8 +4,8 @@
 
 The rules run in this order, each as a function from a text to its edits: surrogates, markup (once:
 ``&amp;lt;`` becomes ``&lt;``, not ``<``), then mojibake, line_ends, control_characters, zero_width,
-fold_width, fold_quotes, unicode_form, and these again until none of them finds anything, because a
-character that goes can bring two others together. So ``clean(clean(x)) == clean(x)`` for text that
+fold_width, fold_quotes, chinese, unicode_form, and these again until none of them finds anything,
+because a character that goes can bring two others together. So ``clean(clean(x)) == clean(x)`` for text that
 is not markup. Mojibake is ftfy's ``fix_encoding`` line by line, so that a broken line does not
 touch its neighbours; its other repairs (quotes, width, ligatures, entities) are not used. C1
 controls are read as Windows-1252 (\\x93 → “) only in a line whose every character is Latin-1.
@@ -22,7 +22,7 @@ Does not judge, shorten or drop a text, and does not remove repeated lines.
 import re
 import unicodedata
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Callable, NamedTuple
 
@@ -32,6 +32,7 @@ from ftfy.badness import is_bad
 
 from workbench.config import fingerprint, require, settings
 from workbench.data import unicode_policy
+from workbench.data.chinese import opencc_version, script_edits
 from workbench.data.edits import Edit, apply, compose, offsets
 from workbench.data.markup import markup_edits
 
@@ -44,8 +45,7 @@ _PASSES = 20  # far more than any text needs; reaching it is a defect of a rule
 # —— in Chinese). It is a far quicker scan.
 _ANY = "\xa0-\u04ff\u2000-\u25ff\uf8ff\ufb01\ufb02\ufffd"
 _RARE = (
-    "\xa1-\xac\xae-\xb3\xb5\xb6\xb8-\u04ff"
-    "\u2000-\u2012\u2016-\u2018\u201a-\u2025\u2027-\u25ff\uf8ff\ufb01\ufb02\ufffd"
+    "\xa1-\xac\xae-\xb3\xb5\xb6\xb8-\u04ff\u2000-\u2012\u2016-\u2018\u201a-\u2025\u2027-\u25ff\uf8ff\ufb01\ufb02\ufffd"
 )
 _SUSPECT = re.compile(f"[\x80-\x9fÂÃŒœ]|[{_RARE}][{_ANY}]")
 _LINE = re.compile("[^\r\n]+")
@@ -53,7 +53,7 @@ _LINE = re.compile("[^\r\n]+")
 
 @settings
 class CleaningPolicy:
-    """Which rules run. The default keeps Chinese punctuation, width and quotation marks."""
+    """Which rules run. The default keeps Chinese punctuation, width, quotation marks and both scripts."""
 
     markup: str = "auto"  # auto: where the text is HTML; always; never
     mojibake: bool = True
@@ -62,16 +62,27 @@ class CleaningPolicy:
     zero_width: bool = True
     fold_width: bool = False  # ＡＢＣ１２３ → ABC123
     fold_quotes: bool = False  # “ ” ‘ ’ → " '
+    chinese: str = "keep"  # keep, simplified or traditional; the last two need the package opencc
     unicode_form: str = "NFC"  # NFC, NFKC or none
 
     def __post_init__(self) -> None:
         require(self.markup in ("auto", "always", "never"), "markup", self.markup, "auto, always or never")
+        allowed = ("keep", "simplified", "traditional")
+        require(self.chinese in allowed, "chinese", self.chinese, "keep, simplified or traditional")
         require(self.unicode_form in ("NFC", "NFKC", "none"), "unicode_form", self.unicode_form, "NFC, NFKC or none")
 
     @property
     def fingerprint(self) -> str:
-        """Sixteen hex digits that name the settings, the rules and the libraries they rest on."""
-        return fingerprint(self, RULES_VERSION, ftfy.__version__, unicodedata.unidata_version)
+        """Sixteen hex digits that name the settings, the rules and the libraries they rest on.
+
+        Raises SettingError where ``chinese`` asks for a conversion and the package opencc is missing.
+        """
+        values, libraries = asdict(self), [ftfy.__version__, unicodedata.unidata_version]
+        if self.chinese == "keep":
+            del values["chinese"]  # so that stores prepared before there was this setting stay valid
+        else:
+            libraries.append(opencc_version())
+        return fingerprint(values, RULES_VERSION, *libraries)
 
 
 class Change(NamedTuple):
@@ -143,7 +154,7 @@ def mojibake(text: str) -> list[Edit]:
 
 def _rules(policy: CleaningPolicy) -> tuple[list, list]:
     """(name, rule) of those that run once and of those that run until nothing changes."""
-    form = policy.unicode_form
+    form, script = policy.unicode_form, policy.chinese
     once: list[tuple[str, Callable[[str], list[Edit]]]] = [("surrogates", unicode_policy.surrogates)]
     if policy.markup != "never":
         once.append(("markup", lambda text: markup_edits(text, always=policy.markup == "always")))
@@ -154,6 +165,7 @@ def _rules(policy: CleaningPolicy) -> tuple[list, list]:
         (policy.zero_width, "zero_width", unicode_policy.zero_width),
         (policy.fold_width, "fold_width", unicode_policy.fold_width),
         (policy.fold_quotes, "fold_quotes", unicode_policy.fold_quotes),
+        (script != "keep", "chinese", lambda text: script_edits(text, script)),
         (form != "none", "unicode_form", lambda text: unicode_policy.normal_form(text, form)),
     ]
     return once, [(name, rule) for wanted, name, rule in repeated if wanted]

@@ -7,30 +7,35 @@ A .txt, .md or .html file is one document (``paragraphs=True``: each paragraph o
 line of .jsonl or a row of .parquet is one document. Nothing is lost: ``Reading`` counts what came
 in, and in = documents + rejected. A blank line of .jsonl is nothing, not a document.
 
-Costs memory for one document, line or batch of rows. Line ends and all characters stay as they
-are, but for a byte order mark at the beginning; ``cleaning`` owns the rest. Guesses no encodings:
-text is UTF-8.
+Costs memory for one document, line or batch of rows, and none of these grows with the file: a .txt
+or .md (or a paragraph) of more than 8 MiB is given in parts, cut at line ends and only inside longer
+lines elsewhere, which joined are the file. An invalid byte rejects its part, with the part's line
+and the byte's place in the file, and the parts after it are read; a file that is no longer than a
+part is rejected whole. A page of .html is never cut: above 64 MiB it is rejected as too long, as is
+a line of .jsonl; the lines after it are read.
+
+Line ends and all characters stay as they are, but for a byte order mark at the beginning;
+``cleaning`` owns the rest. Guesses no encodings: text is UTF-8. ``readers`` has each kind of file.
 """
 
 import json
+import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from workbench.data.files import find_files, kind_of
-from workbench.data.streams import Unreadable, chunks, lines
+from workbench.data.files import find_files
+from workbench.data.readers import read_file
 from workbench.errors import DataError, SettingError
-
-_BOM = b"\xef\xbb\xbf"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_ROWS = 512  # of parquet, in memory at once
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text: ``line`` is where it begins in ``source`` (1-based line or row; 0 = the whole file)."""
+    """One text: ``line`` is where it begins in ``source`` (1-based line or row; 0 = the whole file).
+
+    Where rows were asked for without a text (``text_field=None``), ``text`` is "" and all is in ``meta``.
+    """
 
     text: str
     source: str
@@ -54,12 +59,21 @@ class Rejected:
 
 @dataclass
 class Reading:
-    """Counts of one reading; ``seen = documents + rejected`` is true at every moment."""
+    """Counts of one reading; ``seen = documents + rejected`` is true at every moment.
+
+    ``position`` is the ``start`` with which another reading of the same files goes on after the
+    last item (document or rejection) that was given out. ``file_bytes`` counts what was read from
+    the disk, compressed bytes where the file is compressed and of .parquet the rows' share, with
+    the files before ``start``; at the end it is the sum of the files' sizes.
+    """
 
     seen: int = 0
     documents: int = 0
+    parts: int = 0  # of the documents, those that are a part of a longer text
     characters: int = 0
     bytes: int = 0  # of the documents' text in UTF-8
+    file_bytes: int = 0
+    position: tuple[int, int] = (0, 0)
     rejected: Counter = field(default_factory=Counter)  # by kind
 
 
@@ -89,204 +103,76 @@ class Quarantine:
 def read_documents(
     patterns: str | Path | Sequence[str | Path],
     *,
-    text_field: str = "text",
-    paragraphs: bool | None = None,
+    text_field: str | None = "text",
+    paragraphs: bool = False,
+    start: tuple[int, int] = (0, 0),
     on_reject: Callable[[Rejected], None] | None = None,
     strict: bool = False,
     reading: Reading | None = None,
 ) -> Iterator[Document]:
     """Every document of the files that ``patterns`` name (see ``find_files``), one at a time.
 
+    ``text_field`` None takes rows of .jsonl and .parquet as they are, all fields in ``meta``.
     ``on_reject`` gets what cannot be read; it must be given unless ``strict``, with which the
-    first fault raises DataError. ``reading`` is counted up as the documents go by. Raises
-    DataError where no file is found, at once.
+    first fault raises DataError. ``reading`` is counted up as the documents go by.
+
+    ``start`` = (file, items), from an earlier ``reading.position``: leaves out the files before
+    index ``file`` and the first ``items`` documents and rejections of that one, uncounted. They are
+    read again from the disk, but not decoded.
+
+    Raises DataError at once where no file is found or ``start`` is behind the last file, and on the
+    way where the file at ``start`` holds less than ``items``: it is not the one it was.
     """
     if on_reject is None and not strict:
         raise SettingError("on_reject is missing: give a function that takes what is rejected, or strict=True")
     files = find_files(patterns)
+    first, left_out = start
+    if not (0 <= first <= len(files) and left_out >= 0):
+        raise DataError(f"start=({first}, {left_out}) does not fit: there are {len(files)} files; begin at (0, 0)")
     counts = Reading() if reading is None else reading
+    counts.position = (first, left_out)
+
+    def on_read(size: int) -> None:
+        counts.file_bytes += size
 
     def documents() -> Iterator[Document]:
-        for path in files:
-            for line, found in _read_file(path, text_field, bool(paragraphs)):
-                counts.seen += 1
-                if isinstance(found, tuple):
-                    text, meta = found
-                    counts.documents += 1
-                    counts.characters += len(text)
-                    counts.bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-                    yield Document(text, str(path), line, meta)
+        done = sum(map(_size, files[:first]))
+        for index, path in enumerate(files[first:], first):
+            skip, item = left_out if index == first else 0, 0
+            counts.file_bytes = done
+            for item, found in enumerate(read_file(path, text_field, paragraphs, on_read), 1):
+                if item <= skip:
                     continue
-                rejected = Rejected(str(path), line, found)
-                counts.rejected[rejected.kind] += 1
-                if strict:
-                    place = f"{path}:{line}" if line else str(path)
-                    raise DataError(f"{place}: {found}; mend it, or read without strict=True to set it aside")
-                on_reject(rejected)
+                made = found.make()
+                counts.seen += 1
+                counts.position = (index, item)
+                if isinstance(made, str):
+                    _reject(Rejected(str(path), found.line, made), counts, None if strict else on_reject)
+                    continue
+                text, meta = made
+                counts.documents += 1
+                counts.parts += found.part
+                counts.characters += len(text)
+                counts.bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+                yield Document(text, str(path), found.line, meta)
+            if item < skip:
+                raise DataError(
+                    f"start=({first}, {left_out}) does not fit: {path} holds {item} documents and rejections, "
+                    "it is not the file it was; begin at (0, 0)"
+                )
+            done += _size(path)
+            counts.position, counts.file_bytes = (index + 1, 0), done
 
     return documents()
 
 
-# What the readers give: the line, and either (text, meta) or the reason for rejecting it.
-_Found = Iterator[tuple[int, tuple[str, dict] | str]]
+def _reject(rejected: Rejected, counts: Reading, on_reject: Callable[[Rejected], None] | None) -> None:
+    counts.rejected[rejected.kind] += 1
+    if on_reject is None:
+        place = f"{rejected.source}:{rejected.line}" if rejected.line else rejected.source
+        raise DataError(f"{place}: {rejected.reason}; mend it, or read without strict=True to set it aside")
+    on_reject(rejected)
 
 
-def _read_file(path: Path, text_field: str, paragraphs: bool) -> _Found:
-    kind = kind_of(path)
-    if kind == ".jsonl":
-        return _read_jsonl(path, text_field)
-    if kind == ".parquet":
-        return _read_parquet(path, text_field)
-    if paragraphs and kind in (".txt", ".md"):
-        return _read_paragraphs(path)
-    return _read_whole(path)
-
-
-def _read_whole(path: Path) -> _Found:
-    parts, offset = [], 0
-    try:
-        for chunk in chunks(path):
-            if fault := _not_text(chunk, offset, not parts):
-                yield 0, fault
-                return
-            parts.append(chunk)
-            offset += len(chunk)
-    except Unreadable as error:
-        yield 0, str(error)
-        return
-    yield 0, _text_of(b"".join(parts).removeprefix(_BOM), "empty file")
-
-
-def _read_paragraphs(path: Path) -> _Found:
-    offset, content, number, start, block, found = 0, 0, 0, 0, [], False
-    try:
-        for number, line in enumerate(lines(path), 1):
-            if fault := _not_text(line, offset, number == 1):
-                yield start or number, fault  # with the paragraph it is in; a binary file has no more
-                return
-            offset += len(line)
-            line = line.removeprefix(_BOM) if number == 1 else line
-            content += len(line)
-            if line.strip():
-                start = start or number
-                block.append(line)
-            elif block:
-                yield start, _paragraph(block)
-                start, block, found = 0, [], True
-    except Unreadable as error:
-        yield start or number + 1, str(error)
-        return
-    if block:
-        yield start, _paragraph(block)
-    elif not found:
-        yield 0, "empty text: only white space" if content else "empty file"
-
-
-def _paragraph(block: list[bytes]) -> tuple[str, dict] | str:
-    whole = b"".join(block)
-    return _text_of(whole.removesuffix(b"\n").removesuffix(b"\r"), "empty text")
-
-
-def _read_jsonl(path: Path, text_field: str) -> _Found:
-    number, found = 0, False
-    try:
-        for number, line in enumerate(lines(path), 1):
-            line = line.removeprefix(_BOM) if number == 1 else line
-            if number == 1 and not line.lstrip().startswith(b"{") and (fault := _not_text(line, 0, True)):
-                yield 0, fault  # of the whole file
-                return
-            if line.strip():
-                found = True
-                yield number, _json_line(line, text_field)
-    except Unreadable as error:
-        yield number + 1, str(error)
-        return
-    if not found:
-        yield 0, "empty file" if number == 0 else "empty file: only blank lines"
-
-
-def _json_line(line: bytes, text_field: str) -> tuple[str, dict] | str:
-    if b"\0" in line:
-        return f"binary: NUL at byte {line.index(0)} of the line"
-    try:
-        text = line.decode("utf-8")
-        fields = json.loads(text)
-    except UnicodeDecodeError as error:
-        return f"invalid UTF-8: byte {error.start} of the line is 0x{line[error.start]:02x}"
-    except json.JSONDecodeError as error:
-        return f"broken JSON: {error.msg} at column {error.colno}"
-    except (RecursionError, ValueError) as error:  # thousands of nested brackets; a number of thousands of digits
-        return f"broken JSON: {error}"
-    if not isinstance(fields, dict):
-        return f"not a JSON object: {type(fields).__name__}"
-    if text.count(json.dumps(text_field, ensure_ascii=False)) > 1:
-        # JSON would silently take the last of two fields with one name.
-        pairs = json.loads(text, object_pairs_hook=list)
-        if [name for name, _ in pairs].count(text_field) > 1:
-            return f"duplicate field: {text_field!r} is there more than once"
-    return _fields_to_text(fields, text_field)
-
-
-def _read_parquet(path: Path, text_field: str) -> _Found:
-    import pyarrow
-    import pyarrow.parquet
-
-    row = 0
-    try:
-        if path.stat().st_size == 0:
-            yield 0, "empty file"
-            return
-        with pyarrow.parquet.ParquetFile(path, memory_map=True) as file:
-            names = file.schema_arrow.names
-            if text_field not in names:
-                yield 0, _missing(text_field, names)
-                return
-            if names.count(text_field) > 1:
-                yield 0, f"duplicate field: {text_field!r} is there more than once"
-                return
-            if file.metadata.num_rows == 0:
-                yield 0, "empty file: no rows"
-            for batch in file.iter_batches(batch_size=_ROWS, use_threads=False):
-                for index in range(batch.num_rows):
-                    row += 1
-                    try:
-                        fields = {name: column[index].as_py() for name, column in zip(names, batch.columns)}
-                    except UnicodeDecodeError as error:
-                        yield row, f"invalid UTF-8: byte {error.start} of a field"
-                        continue
-                    yield row, _fields_to_text(fields, text_field)
-    except (pyarrow.ArrowException, OSError) as error:
-        yield row and row + 1, f"unreadable parquet: {str(error).splitlines()[0] if str(error) else 'no reason given'}"
-
-
-def _fields_to_text(fields: dict[str, Any], text_field: str) -> tuple[str, dict] | str:
-    if text_field not in fields:
-        return _missing(text_field, list(fields))
-    text = fields.pop(text_field)
-    if not isinstance(text, str):
-        return f"text is not a string: {text_field!r} is {'null' if text is None else type(text).__name__}"
-    return (text, fields) if text.strip() else "empty text"
-
-
-def _missing(text_field: str, names: list[str]) -> str:
-    near = get_close_matches(text_field, names, n=1, cutoff=0.5)
-    there = f"the nearest is {near[0]!r}" if near else f"there are {', '.join(map(repr, names[:8])) or 'none'}"
-    return f"missing field: no {text_field!r}, {there}; set text_field"
-
-
-def _not_text(data: bytes, offset: int, first: bool) -> str:
-    """Why ``data``, at byte ``offset`` of a file, cannot be text at all; "" if it can."""
-    if first and data.startswith(_UTF16):
-        return "invalid UTF-8: the file begins with the mark of UTF-16; save it as UTF-8"
-    at = data.find(0)
-    return f"binary: NUL at byte {offset + at}" if at >= 0 else ""
-
-
-def _text_of(data: bytes, if_nothing: str) -> tuple[str, dict] | str:
-    if not data:
-        return if_nothing
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return f"invalid UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
-    return (text, {}) if text.strip() else "empty text: only white space"
+def _size(path: Path) -> int:
+    return path.stat().st_size if os.path.exists(path) else 0  # the reader has reported one that is gone

@@ -22,6 +22,8 @@ import re
 from bisect import bisect_right
 from typing import Iterator, NamedTuple
 
+from workbench.data.source_code import Span, begins_as, read_source
+
 VOID = frozenset(
     "area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr".split()
 )
@@ -52,6 +54,7 @@ _ALONE = frozenset(
     "nowrap open playsinline readonly required reversed selected".split()
 )
 _NO_NAME = ("comment", "declaration")
+_CODE_ELEMENTS = ("pre", "code", "textarea", "listing", "xmp", "samp")
 
 # Possessive quantifiers (*+) throughout: no input makes these backtrack.
 _VALUE = r"""(?:"[^"]*+"|'[^']*+'|[^\s"'<>=`][^\s"'<>`]*+)"""
@@ -122,10 +125,22 @@ def evidence(text: str, found: list[Tag] | None = None) -> str:
     if _PAGE.match(text):
         return "page: begins with a doctype or <html>"
     found = tags(text) if found is None else found
+    code = code_spans(text)
+    if not _sign(text, found, code):
+        return ""
+    hidden = _hidden(text, found, code)
+    if begins_as(text, NAMES, hidden) or _all_dropped(text, found):
+        return ""
+    source = read_source(text, hidden)
+    return "" if source.whole else _sign(text, found, _merged(code + source.spans))
+
+
+def _sign(text: str, found: list[Tag], code: list[Span]) -> str:
+    """The first sign of markup outside ``code``, in the words of ``evidence``."""
     for tag in found:
-        if tag.name in ("body", "head") and tag.partner >= 0:
+        if tag.name in ("body", "head") and tag.partner >= 0 and not inside(tag.start, code):
             return f"page: <{tag.name}> is closed"
-    code, repeated = code_spans(text), set()
+    repeated = set()
     for tag in found:
         in_quotes = (text[tag.end : tag.end + 1] if tag.closing else text[tag.start - 1 : tag.start]) in ("'", '"', "`")
         if (in_quotes and tag.start) or tag.name in ("s", "q") or tag.name not in NAMES or inside(tag.start, code):
@@ -142,6 +157,48 @@ def evidence(text: str, found: list[Tag] | None = None) -> str:
             if not _glued(text, tag.start):
                 repeated.add(tag.name)
     return ""
+
+
+def _hidden(text: str, found: list[Tag], code: list[Span]) -> list[Span]:
+    """Where lines say nothing about the text around them: code of a page or of Markdown, scripts, long tags."""
+    spans = list(code)
+    for tag in found:
+        if text[tag.start - 1 : tag.start] in ("'", '"', "`"):
+            continue  # a string of a program, where such a tag hides nothing
+        start, end = tag.start, tag.end
+        if tag.name in _CODE_ELEMENTS and tag.partner >= 0 and not tag.closing:
+            end = found[tag.partner].end
+        elif tag.name == "pre" and tag.partner < 0:
+            start, end = (0, end) if tag.closing else (start, len(text))  # the rest was cut off
+        elif tag.name in DROPPED:
+            if start and text[start - 1] not in "> \t\n":
+                continue  # an address of a style sheet: url(data:image/svg+xml,<svg …>)
+        elif "\n" not in text[start:end]:
+            continue
+        spans.append((start, end))
+    return _merged(spans)
+
+
+def _all_dropped(text: str, found: list[Tag]) -> bool:
+    """Whether nothing but dropped elements is there: a script, a component, a picture, no page."""
+    if any(tag.name not in DROPPED and tag.name not in _NO_NAME for tag in found):
+        return False
+    end = 0
+    for tag in found:
+        if text[end : tag.start].strip():
+            return False
+        end = tag.end
+    return not text[end:].strip()
+
+
+def _merged(spans: list[Span]) -> list[Span]:
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
 
 
 def code_spans(text: str) -> list[tuple[int, int]]:

@@ -1,14 +1,19 @@
-"""Exact shares of several sources, and which source each position of an epoch draws from.
+"""Exact shares of several sources, by samples or by tokens, and what happens when one runs dry.
 
-An epoch is one pass over the base source: every base sample exactly once, and as many draws
-from the other sources as their shares ask for. A source with fewer samples than its quota is
-repeated (freshly shuffled each time round), one with more goes on in the next epoch where it
-stopped; both are told by ``Mixture.tree``.
+An epoch takes as many draws from each source as its share asks for. How long it is, is said by
+``stopping_strategy``, named as in Hugging Face's ``interleave_datasets``:
+
+    base_exhausted    one pass over the first source, each of its samples exactly once (the default)
+    first_exhausted   until the first source is used up: nothing is repeated within an epoch
+    all_exhausted     until the last is: everything is seen, the others are repeated
+
+A source with fewer samples than its quota is repeated, freshly shuffled each time round; one with
+more goes on in the next epoch where it stopped. ``Mixture.tree`` tells both.
 
 Quotas are whole samples by the largest-remainder method (Hamilton's), so they always sum to the
-total and none is off by one or more. Sources are spread evenly: the j-th of q draws of a source
-sits at (j + 1/2)/q of the epoch, which keeps the share of every stretch of 1,000 samples within
-1 % of the target without any random numbers.
+total and none is off by one or more. With ``unit="tokens"`` the shares are of the tokens that the
+samples hold. The draws are spread evenly (``interleave``), which keeps the share of every stretch
+of 1,000 samples within 1 % of the target.
 """
 
 from dataclasses import dataclass
@@ -18,16 +23,19 @@ from typing import Sequence
 
 import numpy as np
 
-from workbench.data.order import key_of, permute
+from workbench.config import require
+from workbench.data.interleave import draw_at
+from workbench.data.order import key_of, permute, permute_one
 from workbench.errors import SettingError
 
+STRATEGIES = ("base_exhausted", "first_exhausted", "all_exhausted")
 
-def quotas(total: int, shares: Sequence[float]) -> list[int]:
-    """Split ``total`` samples by ``shares`` (any non-negative numbers) by the largest remainder."""
+
+def quotas(total: int, shares: Sequence[float | Fraction]) -> list[int]:
+    """Split ``total`` samples or tokens by ``shares`` (any non-negative numbers) by the largest remainder."""
     if total < 0 or not shares or min(shares) < 0 or sum(shares) <= 0:
         raise SettingError(f"shares {list(shares)} of {total} samples: shares must be 0 or more and not all 0")
-    # Exact fractions: in floating point 0.7 * 10 is not 7, and a floor would lose a sample.
-    parts = [Fraction(share).limit_denominator(10**9) for share in shares]
+    parts = [exactly(share) for share in shares]
     exact = [total * part / sum(parts) for part in parts]
     seats = [int(e) for e in exact]
     by_remainder = sorted(range(len(parts)), key=lambda i: exact[i] - seats[i], reverse=True)
@@ -36,22 +44,20 @@ def quotas(total: int, shares: Sequence[float]) -> list[int]:
     return seats
 
 
-def spread(counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Interleave sources evenly: (source (N,) int8, draw (N,) int64) for N = sum(counts)."""
-    source = np.repeat(np.arange(len(counts), dtype=np.int8), counts)
-    draw = np.concatenate([np.arange(c, dtype=np.int64) for c in counts])
-    time = (draw + 0.5) / np.asarray(counts, dtype=np.float64)[source]
-    order = np.argsort(time, kind="stable")
-    return source[order], draw[order]
+def exactly(share: float | Fraction) -> Fraction:
+    """The fraction a person means by a decimal: in floating point 0.7 * 10 is not 7, and a floor would lose one."""
+    return share if isinstance(share, Fraction) else Fraction(share).limit_denominator(10**9)
 
 
 @dataclass(frozen=True)
 class Source:
-    """One source of a mixture: its name, its samples and the share asked for."""
+    """One source of a mixture: its name, its samples, the share asked for, the tokens the samples hold."""
 
     name: str
     samples: int
     share: float
+    tokens: int = 0
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True)
@@ -59,60 +65,102 @@ class Mixture:
     """The order of all samples, for ever: ``locate`` maps a position to a sample.
 
     A position is the number of samples consumed before, over all ranks. ``sources[0]`` is the
-    base. Sources without samples must have been left out (``without_empty``).
+    base. Sources without samples must have been left out (``without_empty``). ``unit`` is
+    ``samples`` or ``tokens``.
     """
 
     sources: tuple[Source, ...]
     seed: int
+    unit: str = "samples"
+    stopping_strategy: str = "base_exhausted"
+
+    def __post_init__(self) -> None:
+        require(self.unit in ("samples", "tokens"), "mixture_unit", self.unit, "samples or tokens")
+        require(self.stopping_strategy in STRATEGIES, "stopping_strategy", self.stopping_strategy, ", ".join(STRATEGIES))
 
     @classmethod
-    def without_empty(cls, sources: Sequence[Source], seed: int) -> "Mixture":
-        """A mixture of the sources that have samples; the base must have some."""
+    def without_empty(cls, sources: Sequence[Source], seed: int, **how: str) -> "Mixture":
+        """A mixture of the sources that have samples and a share; the base must have some."""
         if not sources or sources[0].samples == 0:
             raise SettingError(f"the base source {sources[0].name!r} has no samples" if sources else "no sources")
-        return cls(tuple(s for s in sources if s.samples and s.share > 0), seed)
+        return cls(tuple(s for s in sources if s.samples and s.share > 0), seed, **how)
 
     @cached_property
     def counts(self) -> list[int]:
-        """Draws an epoch from each source; the base's are all its samples."""
-        base, rest = self.sources[0], self.sources[1:]
-        if not rest:
-            return [base.samples]
-        share = base.share / sum(s.share for s in self.sources)
-        return [base.samples, *quotas(round(base.samples / share) - base.samples, [s.share for s in rest])]
+        """Draws an epoch from each source."""
+        weights = [exactly(s.share) for s in self.sources]
+        if self.unit == "tokens":
+            weights = [w * s.samples / s.tokens for w, s in zip(weights, self.sources)]
+        lengths = [s.samples / w for s, w in zip(self.sources, weights)]
+        ends = {"base_exhausted": 0, "first_exhausted": lengths.index(min(lengths))}
+        last = ends.get(self.stopping_strategy, lengths.index(max(lengths)))
+        others = [i for i in range(len(weights)) if i != last]
+        counts = [0] * len(weights)
+        counts[last] = self.sources[last].samples
+        if others:
+            rest = lengths[last] * (sum(weights) - weights[last])
+            # Rounded to the side that keeps the promise: nothing repeated, or everything seen.
+            whole = {"base_exhausted": round(rest), "first_exhausted": int(rest)}.get(self.stopping_strategy, -int(-rest // 1))
+            for i, seats in zip(others, quotas(whole, [weights[i] for i in others])):
+                counts[i] = seats
+        return counts
 
     @cached_property
-    def _epoch(self) -> tuple[np.ndarray, np.ndarray]:
-        return spread(self.counts)
-
-    @property
     def epoch_length(self) -> int:
         return sum(self.counts)
 
     def locate(self, position: np.ndarray | Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(epoch, source, sample) of each position, int64 arrays of its shape; O(1) a position."""
+        """(epoch, source, sample) of each position (n,), int64; the cost does not depend on the position."""
         position = np.asarray(position, dtype=np.int64)
         epoch, within = np.divmod(position, self.epoch_length)
-        sources, draws = self._epoch
-        source = sources[within].astype(np.int64)
-        draw = epoch * np.asarray(self.counts, dtype=np.int64)[source] + draws[within]
-        sample = np.empty_like(draw)
-        sizes = np.asarray([s.samples for s in self.sources], dtype=np.int64)
-        turn, rest = np.divmod(draw, sizes[source])
+        source, draw = draw_at(within, self.counts)
+        draw = draw + epoch * np.asarray(self.counts, dtype=np.int64)[source]
+        turn, rest = np.divmod(draw, np.asarray([s.samples for s in self.sources], dtype=np.int64)[source])
+        sample = np.empty_like(rest)
+        if len(position) == 1:
+            s, t = int(source[0]), int(turn[0])
+            sample[0] = permute_one(int(rest[0]), self.sources[s].samples, key_of(self.seed, s, t))
+            return epoch, source, sample
         # One permutation for each time a source is gone through: usually one or two a batch.
-        for s, t in {(int(a), int(b)) for a, b in zip(source.ravel(), turn.ravel())}:
+        for s, t in set(zip(source.tolist(), turn.tolist())):
             here = (source == s) & (turn == t)
-            sample[here] = permute(rest[here], int(sizes[s]), key_of(self.seed, s, t))
+            sample[here] = permute(rest[here], self.sources[s].samples, key_of(self.seed, s, t))
         return epoch, source, sample
 
+    def shares(self) -> list[dict]:
+        """For each source: asked and realised share of ``unit``, and of samples and tokens, draws, repeats."""
+        asked = sum(exactly(s.share) for s in self.sources)
+        tokens = [q * s.tokens / s.samples for s, q in zip(self.sources, self.counts)]
+        out = []
+        for s, q, t in zip(self.sources, self.counts, tokens):
+            out.append(
+                {
+                    "source": s.name,
+                    "fingerprint": s.fingerprint,
+                    "asked": float(exactly(s.share) / asked),
+                    "of_samples": q / self.epoch_length,
+                    "of_tokens": t / sum(tokens) if sum(tokens) else float("nan"),
+                    "samples": s.samples,
+                    "tokens": s.tokens,
+                    "draws": q,
+                    "repeats": q / s.samples,
+                }
+            )
+        return out
+
     def tree(self) -> str:
-        """The mixture as text: asked and realised share, samples, draws and repeats of each source."""
-        asked = sum(s.share for s in self.sources)
-        lines = [f"mixture: {self.epoch_length:,} samples an epoch, seed {self.seed}"]
-        for i, (s, q) in enumerate(zip(self.sources, self.counts)):
+        """The mixture as text: asked and realised shares, samples, tokens, draws and repeats of each source."""
+        lines = [
+            f"mixture: {self.epoch_length:,} samples an epoch, shares of {self.unit}, "
+            f"{self.stopping_strategy}, seed {self.seed}"
+        ]
+        for i, row in enumerate(self.shares()):
             branch = "└─" if i == len(self.sources) - 1 else "├─"
+            mark = f", fingerprint {row['fingerprint']}" if row["fingerprint"] else ""
             lines.append(
-                f"{branch} {s.name:<10} asked {s.share / asked:6.2%}  realised {q / self.epoch_length:6.2%}  "
-                f"{s.samples:,} samples, {q:,} drawn an epoch, each {q / s.samples:.2f} times"
+                f"{branch} {row['source']:<10} asked {row['asked']:6.2%}  realised {row['of_samples']:6.2%} of samples, "
+                f"{row['of_tokens']:6.2%} of tokens  "
+                f"({row['samples']:,} samples of {row['tokens']:,} tokens, {row['draws']:,} drawn, "
+                f"each {row['repeats']:.2f} times{mark})"
             )
         return "\n".join(lines)

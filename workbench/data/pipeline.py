@@ -5,25 +5,31 @@
 
 The data position is one integer, the samples consumed so far over all ranks. A batch is a pure
 function of (corpus, seed, position), so resuming costs nothing, and any number of ranks sees
-the same global order: rank r of n takes the r-th n-th of each global batch.
+the same global order: rank r of n takes the r-th n-th of each global batch. ``state`` is what a
+checkpoint keeps of it; ``resume`` gives the position back, or refuses where anything differs.
 
-Batches are made whole inside one GeneratorDataset with one worker: collating single rows with
-``.batch`` costs about 85 microseconds a row, and more workers are slower here (measured on two
-cores), because each row then crosses a process or fights for the interpreter lock.
+Tokens come from the prepared stores, or, with ``tokenise="dataset"``, are made again from the
+clean text inside the ``mindspore.dataset`` pipeline; the batches are the same to the bit.
+
+Batches are made whole inside one GeneratorDataset: collating single rows with ``.batch`` costs
+about 85 microseconds a row (see MINDSPORE on rows of ``mindspore.dataset``; measured 2026-11-29).
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator
 
 import numpy as np
 
 from workbench.config import DataConfig, fingerprint
+from workbench.data.fingerprints import names_of, order_fingerprint, require_same, token_fingerprints
+from workbench.data.layout import layout_name, open_layout
 from workbench.data.mixture import Mixture, Source
-from workbench.data.prepare import Preparation, prepare
-from workbench.data.store import SampleSource
-from workbench.data.tokenizing import padding_id
+from workbench.data.prepare import Preparation, Watch, open_prepared, prepare
+from workbench.data.retokenise import Retokeniser
+from workbench.data.sources import SampleSource
+from workbench.data.tokenizing import padding_id, spec_of
 from workbench.errors import DataError, SettingError
 
 COLUMNS = (
@@ -36,6 +42,7 @@ COLUMNS = (
     "fact_targets",
     "sample_ids",
 )
+_AHEAD = 4096  # positions located at once
 
 
 @dataclass(frozen=True)
@@ -47,13 +54,30 @@ class Corpus:
     sources: dict[str, SampleSource]  # base, tasks, perturbed (those that have samples)
     validation: SampleSource
     mixture: Mixture
+    tokenizer: Any
+
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """The parts of ``fingerprint``: data, tokenizer, cleaning, settings, order."""
+        return {**self.preparation.fingerprints, "order": order_fingerprint(self.config)}
 
     @cached_property
     def fingerprint(self) -> str:
         """Names everything that decides which sample comes at which position."""
-        c = self.config
-        shares = (c.sequence_length, c.overlap, c.base_share, c.task_share, c.perturbed_share, c.seed)
-        return fingerprint(self.preparation.fingerprint, shares)
+        return fingerprint(self.fingerprints)
+
+    def state(self, position: int) -> dict[str, Any]:
+        """What a checkpoint keeps of the data, JSON-ready."""
+        return {"position": position, "epoch": position // self.mixture.epoch_length, "fingerprints": self.fingerprints}
+
+    def resume(self, state: dict[str, Any]) -> int:
+        """The position of a ``state``, to go on from with any number of ranks and workers.
+
+        Raises DataError, naming both fingerprints of each part, where this corpus would give other
+        samples than the one that ``state`` was saved with.
+        """
+        require_same(state["fingerprints"], self.fingerprints, f"the data at position {state['position']}")
+        return int(state["position"])
 
     def samples(self, positions: np.ndarray) -> dict[str, np.ndarray]:
         """The samples at ``positions`` (B,), see ``SampleSource.batch`` for names and shapes.
@@ -61,58 +85,164 @@ class Corpus:
         ``sample_ids`` number the rows of all sources one after the other.
         """
         _, source, row = self.mixture.locate(positions)
-        names = [s.name for s in self.mixture.sources]
-        first = np.concatenate([[0], np.cumsum([s.samples for s in self.mixture.sources])])
-        parts, where = [], []
-        for s in np.unique(source).tolist():
-            here = np.flatnonzero(source == s)
-            parts.append(self.sources[names[s]].batch(row[here], first[s] + row[here]))
-            where.append(here)
-        back = np.argsort(np.concatenate(where))
-        return {name: np.concatenate([p[name] for p in parts])[back] for name in COLUMNS}
+        return self._batch(source, row, None)
+
+    def origin(self, position: int) -> list[dict[str, Any]]:
+        """Where the sample at ``position`` comes from: for each window its source, document record and token range."""
+        _, source, row = self.mixture.locate(np.asarray([position]))
+        drawn = self.sources[self.mixture.sources[int(source[0])].name]
+        return [
+            {"store": drawn.name, "tokens": (start, stop), **drawn.store.record(document)}
+            for document, start, stop, _ in drawn.pieces(int(row[0]))
+        ]
 
     def batches(
-        self, batch_size: int, *, position: int = 0, steps: int, rank: int = 0, ranks: int = 1
+        self,
+        batch_size: int,
+        *,
+        position: int = 0,
+        steps: int,
+        rank: int = 0,
+        ranks: int = 1,
+        workers: int = 1,
+        tokenise: str = "store",
     ) -> Iterator[dict[str, np.ndarray]]:
         """``steps`` batches from ``position`` on, through ``mindspore.dataset``.
 
         ``batch_size`` counts samples over all ranks; each batch holds this rank's
-        ``batch_size / ranks``. Raises SettingError where that is not whole.
+        ``batch_size / ranks``. ``tokenise`` is ``store`` or ``dataset``; ``workers`` threads make
+        batches side by side. Neither changes what comes out. Raises SettingError for what cannot be.
         """
         import mindspore.dataset as ds
 
         if batch_size % ranks:
             raise SettingError(f"batch_size={batch_size} is not a multiple of the {ranks} ranks")
-        each = batch_size // ranks
-
-        def rows() -> Iterator[tuple[np.ndarray, ...]]:
-            for step in range(steps):
-                start = position + step * batch_size + rank * each
-                batch = self.samples(np.arange(start, start + each))
-                yield tuple(batch[name] for name in COLUMNS)
-
+        if tokenise not in ("store", "dataset"):
+            raise SettingError(f"tokenise={tokenise!r} is not allowed: store or dataset")
+        again = Retokeniser(spec_of(self.tokenizer)) if tokenise == "dataset" else None
+        rows = _Rows(self, batch_size, position, steps, rank, ranks, again)
         pipeline = ds.GeneratorDataset(
-            rows, list(COLUMNS), shuffle=False, num_parallel_workers=1, python_multiprocessing=False
+            rows, list(COLUMNS), shuffle=False, num_parallel_workers=workers, python_multiprocessing=False
         )
         yield from pipeline.create_dict_iterator(output_numpy=True, num_epochs=1)
 
+    def ledger(self) -> dict[str, Any]:
+        """Every count of the corpus, JSON-ready: documents, tokens, slots, shares, fingerprints."""
+        p = self.preparation
+        sources = {**self.sources, "validation": self.validation}
+        return {
+            "fingerprint": self.fingerprint,
+            "fingerprints": self.fingerprints,
+            "documents": {
+                "read": p.documents_read,
+                "rejected": p.rejected,
+                "dropped": p.dropped,
+                "in both base and validation": p.split,
+                "stores": p.documents,
+                "instructions": p.instructions,
+                "perturbations": p.perturbations,
+            },
+            "characters": {"raw": p.characters_raw, "clean": p.characters_clean, "changes": p.cleaning_changes},
+            "task_ids": p.task_ids,
+            "sequence_length": self.config.sequence_length,
+            "overlap": self.config.overlap,
+            "tokens": {name: source.ledger.as_dict() for name, source in sources.items()},
+            "mixture": self.mixture.shares(),
+        }
 
-def open_corpus(config: DataConfig, tokenizer, folder: Path, num_tasks: int = 16) -> Corpus:
-    """Prepare (or reuse) the stores under ``folder``, cut them, check every ledger, fix the order.
+    def _batch(self, source: np.ndarray, row: np.ndarray, again: Retokeniser | None) -> dict[str, np.ndarray]:
+        first, parts, where = 0, [], []
+        for s, drawn in enumerate(self.mixture.sources):
+            here = np.flatnonzero(source == s)
+            if len(here):
+                rows, ids = row[here], first + row[here]
+                samples = self.sources[drawn.name]
+                parts.append(samples.batch(rows, ids) if again is None else again.batch(samples, rows, ids))
+                where.append(here)
+            first += drawn.samples
+        if len(parts) == 1:
+            return parts[0]
+        back = np.argsort(np.concatenate(where))
+        return {name: np.concatenate([p[name] for p in parts])[back] for name in COLUMNS}
 
-    Raises DataError where no sample can be made of the base documents.
+
+class _Rows:
+    """The batches of one rank by number, as a random-access source; positions are located many at a time."""
+
+    def __init__(
+        self, corpus: Corpus, batch_size: int, position: int, steps: int, rank: int, ranks: int, again: Retokeniser | None
+    ) -> None:
+        self.corpus, self.steps, self.again = corpus, steps, again
+        self.batch_size, self.each = batch_size, batch_size // ranks
+        self.first = position + rank * self.each
+        self.at_once = max(1, _AHEAD // self.each)  # steps
+        self.located: tuple[int, np.ndarray, np.ndarray] = (-1, np.empty(0), np.empty(0))
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __getitem__(self, step: int) -> tuple[np.ndarray, ...]:
+        block, within = divmod(int(step), self.at_once)
+        kept, source, row = self.located
+        if kept != block:
+            steps = np.arange(block * self.at_once, min(self.steps, (block + 1) * self.at_once))
+            positions = (self.first + steps[:, None] * self.batch_size + np.arange(self.each)).ravel()
+            _, source, row = self.corpus.mixture.locate(positions)
+            self.located = (block, source, row)
+        part = slice(within * self.each, (within + 1) * self.each)
+        batch = self.corpus._batch(source[part], row[part], self.again)
+        return tuple(batch[name] for name in COLUMNS)
+
+
+def open_corpus(
+    config: DataConfig,
+    tokenizer,
+    folder: Path,
+    num_tasks: int = 16,
+    *,
+    workers: int | None = None,
+    watch: Watch | None = None,
+) -> Corpus:
+    """The corpus of ``config``, prepared under ``folder`` (one sub-folder a fingerprint) or taken from there.
+
+    Where ``config.data`` is itself a prepared folder, that is opened and must have been made with
+    the same tokenizer and settings; its own tasks are used. Raises DataError where that is not so
+    and where no sample can be made of the base documents.
     """
-    stores, preparation = prepare(config, tokenizer, folder, num_tasks)
+    if isinstance(config.data, str) and (done := open_prepared(config.data)):
+        place = Path(config.data).expanduser()
+        stores, preparation = done
+        saved = preparation.fingerprints
+        now = token_fingerprints(config, tokenizer, None)
+        require_same(saved, {**now, "data": saved["data"]}, f"the prepared corpus {place}")
+    else:
+        marks = token_fingerprints(config, tokenizer, folder / "digests.json")
+        place = folder / fingerprint(marks)
+        stores, preparation = prepare(config, tokenizer, place, num_tasks, workers=workers, watch=watch)
+    return cut_corpus(config, tokenizer, place, stores, preparation)
+
+
+def cut_corpus(config: DataConfig, tokenizer, place: Path, stores: dict, preparation: Preparation) -> Corpus:
+    """A corpus of prepared ``stores``, whose layouts are kept in ``place``."""
+    how = (config.sequence_length, config.overlap, config.overlap_loss)
     padding = padding_id(tokenizer)
     cut = {
-        name: SampleSource.cut(name, store, config.sequence_length, config.overlap, padding)
+        name: SampleSource(name, store, open_layout(place / "layouts" / layout_name(*how) / name, store, *how), padding)
         for name, store in stores.items()
     }
-    for source in cut.values():
-        source.ledger  # raises where a token is unaccounted for
     if not len(cut["base"]):
-        raise DataError(f"data={config.data!r}: all of its text went to validation, nothing is left to train on")
+        raise DataError(
+            f"data={names_of(config.data)}: all of its text went to validation, nothing is left to train on"
+        )
     shares = {"base": config.base_share, "tasks": config.task_share, "perturbed": config.perturbed_share}
-    mixture = Mixture.without_empty([Source(n, len(cut[n]), s) for n, s in shares.items()], config.seed)
+    sources = [Source(n, len(cut[n]), s, _tokens(cut[n]), preparation.contents[n]) for n, s in shares.items()]
+    mixture = Mixture.without_empty(
+        sources, config.seed, unit=config.mixture_unit, stopping_strategy=config.stopping_strategy
+    )
     drawn = {s.name: cut[s.name] for s in mixture.sources}
-    return Corpus(config, preparation, drawn, cut["validation"], mixture)
+    return Corpus(config, preparation, drawn, cut["validation"], mixture, tokenizer)
+
+
+def _tokens(source: SampleSource) -> int:
+    """Tokens that the rows of ``source`` hold."""
+    return source.ledger.slots - source.ledger.slots_padding

@@ -17,7 +17,7 @@ from workbench.data.articles import Article, write_articles
 from workbench.data.sample_faults import broken_files, daily_rows, healthy_rows, kernel_logs, sick_rows
 from workbench.data.sample_pages import make_pages
 from workbench.data.sample_tasks import evaluation_chains, make_tasks
-from workbench.data.tokenizing import BEGIN, END, PADDING, UNKNOWN, train_tokenizer
+from workbench.data.tokenizer_training import BEGIN, END, PADDING, UNKNOWN, train_tokenizer
 from workbench.data.world import World, make_world
 from workbench.data.world_text import LANGUAGES
 

@@ -1,42 +1,50 @@
-"""Task samples, and perturbed copies of ordinary text.
+"""Task samples: conversations with metadata, in the shapes people have them, made into text parts.
 
-A task is one or more turns of question and answer with metadata; a single instruction and its
-response is a task of one turn. It is rendered part by part, so that the tokens of a prompt are
-the same in training and in evaluation, and only answers carry loss:
+    {"task_type": "qa", "turns": [{"question": …, "answer": …}, …]}         one or more turns
+    {"instruction": …, "response": …}                                       one turn
+    {"instruction": …, "input": …, "output": …}                             Alpaca; input may be missing
+    {"prompt": …, "completion": …}      {"question": …, "answer": …}
+    {"messages": [{"role": "user", "content": …}, …]}                       Hugging Face chat
 
-    Question: Who is the chief executive of Alda?\nAnswer: Mira Voss\n        (parts: prompt, answer)
-    问题：Alda的首席执行官是谁？\n回答：米拉\n
+A row of several shapes is read as the first it has in this order. ``task_type``, ``language``
+(``en`` or ``zh``) and ``truth`` (0 to 1) are read; they and all other fields, ``domain``, ``hops`` and
+``id`` among them, stay in ``meta``. Task ids number the task types, from 1; id 0 means no task.
 
-Task ids number the task types found in the file, from 1; id 0 means no task. Perturbed copies
-change a text a little (what was done is recorded) so that the model does not depend on
-spotless input; each is a pure function of the text and the seed.
+Costs a line in memory at a time. Does not do: tokens, or pictures, tools and reasoning in messages.
 """
 
-import json
-import random
-import re
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from workbench.data.documents import Document, Rejected
+from workbench.data.documents import Document, Rejected, read_documents
+from workbench.data.files import find_files, kind_of
+from workbench.data.rendered import Rendered
+from workbench.data.templates import PLAIN, Templates, answer_of, language_of, prompt_of
 from workbench.errors import DataError
 
-PROMPTS = {"en": ("Question: {}\nAnswer:", " {}\n"), "zh": ("问题：{}\n回答：", "{}\n")}
+__all__ = [
+    "Rendered",
+    "answer_of",
+    "language_of",
+    "plain",
+    "prompt_of",
+    "read_tasks",
+    "render_task",
+    "task_file",
+    "task_ids_of",
+]
 
-
-@dataclass(frozen=True)
-class Rendered:
-    """A sample as text parts in order; ``loss[i]`` says whether part i is asked for.
-
-    ``truth`` is 1.0 for a text that is true, 0.0 for one known to be false, None where unknown.
-    """
-
-    parts: tuple[str, ...]
-    loss: tuple[bool, ...]
-    task_type: str = ""
-    truth: float | None = None
-    meta: Mapping[str, Any] = field(default_factory=dict)
+KINDS = (".jsonl", ".parquet")
+# Question field, then the fields one of which holds the answer.
+_PAIRS = (
+    ("instruction", ("response", "output")),
+    ("prompt", ("completion",)),
+    ("question", ("answer",)),
+)
+_ACCEPTED = (
+    "turns (a list of question and answer), messages (a list of role and content), or a pair "
+    "instruction/response, instruction/output, prompt/completion, question/answer"
+)
 
 
 def plain(document: Document) -> Rendered:
@@ -44,45 +52,43 @@ def plain(document: Document) -> Rendered:
     return Rendered((document.text,), (True,), meta=document.meta)
 
 
-def language_of(text: str) -> str:
-    """``zh`` when the text has Chinese characters, else ``en``."""
-    return "zh" if re.search(r"[\u3400-\u9fff]", text) else "en"
+def render_task(row: Mapping[str, Any], templates: Templates = PLAIN, loss_on: str = "response") -> Rendered:
+    """A task row as text parts. Raises DataError that says what was there and what is accepted."""
+    system, turns, used = _conversation(row)
+    language, truth = row.get("language"), _truth(row)
+    task_type = row.get("task_type")
+    if task_type is not None and not isinstance(task_type, (str, int)):
+        raise DataError(f"task_type is {_told(task_type)}; accepted is a name")
+    language = language if language in ("en", "zh") else ""
+    parts, loss, control = templates.render(turns, language, system, loss_on)
+    meta = {name: value for name, value in row.items() if name not in used}
+    return Rendered(parts, loss, control, "instruction" if task_type in (None, "") else str(task_type), truth, meta)
 
 
-def prompt_of(question: str, language: str) -> str:
-    """The prompt of one turn, exactly as training renders it."""
-    return PROMPTS[language][0].format(question)
+def read_tasks(
+    patterns: str | Path | Sequence[str | Path],
+    on_reject: Callable[[Rejected], None],
+    templates: Templates = PLAIN,
+    loss_on: str = "response",
+) -> Iterator[Rendered]:
+    """The tasks of .jsonl (also .gz, .zst) and .parquet files, folders and globs, one at a time.
 
-
-def answer_of(answer: str, language: str) -> str:
-    """The answer of one turn, exactly as training renders it."""
-    return PROMPTS[language][1].format(answer)
-
-
-def render_task(row: Mapping[str, Any]) -> Rendered:
-    """Render a task row: ``turns`` of question and answer, or ``instruction`` and ``response``.
-
-    Raises DataError, naming what is missing, for a row that is neither.
+    ``meta`` gets the ``source`` (file) and ``line`` of each. What is no task goes to ``on_reject``.
+    Raises DataError at once where there is no file of these kinds; others in a folder are passed over.
     """
-    turns = row.get("turns")
-    if turns is None and {"instruction", "response"} <= row.keys():
-        turns = [{"question": row["instruction"], "answer": row["response"]}]
-    if not isinstance(turns, list) or not turns:
-        raise DataError("no turns (a list of question and answer) and no instruction with a response")
-    parts: list[str] = []
-    for turn in turns:
-        question, answer = (turn.get("question"), turn.get("answer")) if isinstance(turn, dict) else (None, None)
-        if not (isinstance(question, str) and isinstance(answer, str) and question and answer):
-            raise DataError("a turn without a question or an answer")
-        language = row.get("language") if row.get("language") in PROMPTS else language_of(question)
-        parts += [prompt_of(question, language), answer_of(answer, language)]
-    return Rendered(
-        tuple(parts),
-        (False, True) * len(turns),
-        task_type=str(row.get("task_type") or "instruction"),
-        truth=float(row["truth"]) if isinstance(row.get("truth"), (int, float)) else None,
-        meta={k: v for k, v in row.items() if k != "turns"},
-    )
+    files = _task_files(patterns)
+
+    def tasks() -> Iterator[Rendered]:
+        for document in read_documents(files, text_field=None, on_reject=on_reject):
+            try:
+                done = render_task(document.meta, templates, loss_on)
+            except DataError as error:
+                on_reject(Rejected(document.source, document.line, f"not a task: {error}"))
+                continue
+            meta = {**done.meta, "source": document.source, "line": document.line}
+            yield Rendered(done.parts, done.loss, done.control, done.task_type, done.truth, meta)
+
+    return tasks()
 
 
 def task_file(path: str | Path) -> Path:
@@ -93,23 +99,6 @@ def task_file(path: str | Path) -> Path:
     return file
 
 
-def read_tasks(path: str | Path, on_reject: Callable[[Rejected], None]) -> list[Rendered]:
-    """Every task of a .jsonl file; broken rows go to ``on_reject`` with their line and reason."""
-    file, out = task_file(path), []
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line.decode("utf-8"))
-                if not isinstance(row, dict):
-                    raise DataError(f"a {type(row).__name__}, expected an object")
-                out.append(render_task(row))
-            except (DataError, json.JSONDecodeError, UnicodeDecodeError) as error:
-                on_reject(Rejected(str(file), number, f"not a task: {error}"))
-    return out
-
-
 def task_ids_of(task_types: Sequence[str], num_tasks: int) -> dict[str, int]:
     """Number the task types, sorted, from 1. Raises DataError where there are more than fit."""
     names = sorted(set(task_types) - {""})
@@ -118,52 +107,92 @@ def task_ids_of(task_types: Sequence[str], num_tasks: int) -> dict[str, int]:
     return {name: i for i, name in enumerate(names, 1)}
 
 
-def _noise(text: str, rng: random.Random) -> str:
-    """Swap, drop or double about 2 % of the letters, as a hasty typist does."""
-    chars = list(text)
-    for i in range(len(chars) - 1):
-        if chars[i].isalnum() and rng.random() < 0.02:
-            kind = rng.randrange(3)
-            if kind == 0 and chars[i + 1].isalnum():
-                chars[i], chars[i + 1] = chars[i + 1], chars[i]
-            elif kind == 1:
-                chars[i] = ""
-            else:
-                chars[i] *= 2
-    return "".join(chars)
+def _task_files(patterns: str | Path | Sequence[str | Path]) -> list[Path]:
+    given = [patterns] if isinstance(patterns, (str, Path)) else list(patterns)
+    shown = ", ".join(map(str, given))
+    try:
+        files = find_files(given)
+    except DataError as error:
+        raise DataError(f"tasks={shown!r}: {error}; give .jsonl or .parquet files of tasks, or '' for none") from error
+    named = {Path(pattern).expanduser() for pattern in given}
+    kept = [file for file in files if kind_of(file) in KINDS]
+    wrong = [file for file in files if kind_of(file) not in KINDS and (file in named or not kept)]
+    if wrong:
+        raise DataError(f"tasks={shown!r}: {wrong[0].name} is not .jsonl or .parquet; give such files, or '' for none")
+    return kept
 
 
-def _width(text: str, rng: random.Random) -> str:
-    """ASCII letters, digits and punctuation to full width or back, whichever there is."""
-    del rng
-    wide = {i: i + 0xFEE0 for i in range(0x21, 0x7F)}
-    if any(0xFF01 <= ord(c) <= 0xFF5E for c in text):
-        return text.translate({w: n for n, w in wide.items()})
-    return text.translate(wide)
+def _conversation(row: Mapping[str, Any]) -> tuple[str, list[tuple[str, str]], tuple[str, ...]]:
+    """(system message or "", turns, the fields they were in)."""
+    if row.get("turns") is not None:
+        return "", _turns(row["turns"]), ("turns",)
+    if row.get("messages") is not None:
+        return *_messages(row["messages"]), ("messages",)
+    for asking, answering in _PAIRS:
+        answers = [name for name in answering if row.get(name) is not None]
+        if row.get(asking) is not None and answers:
+            question, answer = _text(row[asking], asking), _text(row[answers[0]], answers[0])
+            if asking != "instruction":
+                return "", [(question, answer)], (asking, answers[0])
+            more = row.get("input") or ""
+            if not isinstance(more, str):
+                raise DataError(f"input is {_told(more)}; accepted is text, or none")
+            question = f"{question}\n{more}" if more.strip() else question
+            return "", [(question, answer)], (asking, "input", answers[0])
+    there = ", ".join(map(repr, list(row)[:8])) or "no fields"
+    raise DataError(f"there are {there}; accepted are {_ACCEPTED}")
 
 
-def _shuffle_sentences(text: str, rng: random.Random) -> str:
-    """The same sentences in another order; line ends stay with their sentence."""
-    sentences = re.findall(r"[^。！？.!?\n]*[。！？.!?\n]+\s*|[^。！？.!?\n]+$", text)
-    rng.shuffle(sentences)
-    return "".join(sentences)
+def _turns(turns: Any) -> list[tuple[str, str]]:
+    if not isinstance(turns, list) or not turns:
+        raise DataError(f"turns is {_told(turns)}; accepted is a list of objects with question and answer")
+    found = []
+    for number, turn in enumerate(turns, 1):
+        if not isinstance(turn, dict):
+            raise DataError(f"turn {number} is {_told(turn)}; accepted is an object with question and answer")
+        question = _text(turn.get("question"), f"the question of turn {number}")
+        found.append((question, _text(turn.get("answer"), f"the answer of turn {number}")))
+    return found
 
 
-PERTURBATIONS: dict[str, Callable[[str, random.Random], str]] = {
-    "character noise": _noise,
-    "width change": _width,
-    "shuffled sentences": _shuffle_sentences,
-}
+def _messages(messages: Any) -> tuple[str, list[tuple[str, str]]]:
+    if not isinstance(messages, list) or not messages:
+        raise DataError(f"messages is {_told(messages)}; accepted is a list of objects with role and content")
+    said = []
+    for number, message in enumerate(messages, 1):
+        if not isinstance(message, dict):
+            raise DataError(f"message {number} is {_told(message)}; accepted is an object with role and content")
+        said.append((message.get("role"), _text(message.get("content"), f"the content of message {number}")))
+    system = said.pop(0)[1] if said[0][0] == "system" else ""
+    roles = [role for role, _ in said]
+    if not said or len(said) % 2 or roles != ["user", "assistant"] * (len(said) // 2):
+        told = ", ".join(map(str, roles[:8])) or "none"
+        first = "after the system message, " if system else ""
+        raise DataError(f"{first}the roles are {told}; accepted is user and assistant in turn, assistant last")
+    texts = [text for _, text in said]
+    return system, list(zip(texts[::2], texts[1::2]))
 
 
-def perturb(document: Document, seed: int) -> Rendered:
-    """One perturbed copy of a document; which kind is chosen by its text and ``seed``.
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise DataError(f"{name} is {_told(value)}; accepted is text")
+    return value
 
-    ``meta["perturbation"]`` names what was done. A text that the chosen kind leaves as it is
-    (a single sentence cannot be shuffled) keeps that name with ``unchanged`` behind it.
-    """
-    rng = random.Random(f"{seed}:{document.text}")
-    kind = rng.choice(sorted(PERTURBATIONS))
-    text = PERTURBATIONS[kind](document.text, rng)
-    label = kind if text != document.text else f"{kind}, unchanged"
-    return Rendered((text,), (True,), meta={**document.meta, "perturbation": label})
+
+def _truth(row: Mapping[str, Any]) -> float | None:
+    truth = row.get("truth")
+    if truth is None:
+        return None
+    if not isinstance(truth, (bool, int, float)) or not 0 <= truth <= 1:
+        raise DataError(f"truth is {_told(truth)}; accepted is 0 (false) to 1 (true), or none")
+    return float(truth)
+
+
+def _told(value: Any) -> str:
+    if value is None:
+        return "missing"
+    if isinstance(value, str):
+        return repr(value[:20]) if value.strip() else "empty"
+    if isinstance(value, (bool, int, float)):
+        return repr(value)
+    return f"a {type(value).__name__}" if value else f"an empty {type(value).__name__}"

@@ -1,31 +1,35 @@
-"""Any fast Hugging Face tokenizer as this workbench needs it: checked, with offsets, audited.
+"""Any fast Hugging Face tokenizer as this workbench needs it: refused or accepted, with offsets.
 
 ``load_tokenizer`` takes a local folder (or what AutoTokenizer has cached) and refuses what a
 language model cannot be pretrained with; ``encode`` gives ids with character offsets and never
 turns text such as ``<eos>`` into a control token; ``cut_points`` says where a window may end
-without splitting a character; ``train_tokenizer`` makes a small byte-level BPE.
+without splitting a character; ``spec_of`` is what a worker process needs to encode the same way
+(``workbench.data.encoding``), and many times quicker than ``encode`` text by text.
 
-Text is encoded as it is: Unicode form and width belong to ``workbench.data.cleaning``, and the
-tokenizer trained here has no normaliser. Does not do: padding, truncation, templates, batching.
+A checked tokenizer is changed in three ways, each of which would otherwise lose text silently: it
+reads the strings of control tokens as text, it does not shorten, and it does not pad.
+
+Text is encoded as it is: Unicode form and width belong to ``workbench.data.cleaning``. Does not do:
+templates, batching. Whether a tokenizer suits a corpus: ``tokenizer_checks`` and ``audit``.
 """
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Iterable
+from weakref import WeakKeyDictionary
 
 import numpy as np
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Encoding
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from workbench.config import fingerprint
+from workbench.data.encoding import EncoderSpec, control_in_text, cuts_of_offsets
 from workbench.errors import DataError, SettingError
 
-UNKNOWN, BEGIN, END, PADDING = "<unk>", "<bos>", "<eos>", "<pad>"
-SPECIAL_TOKENS = (UNKNOWN, BEGIN, END, PADDING)  # ids 0 to 3: id 0 is never padding
-
-TICKER = re.compile(r"\$[A-Z]{1,5}(?![A-Za-z])")
-_CJK = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
-_LATIN = re.compile("[A-Za-z\u00c0-\u024f]")
+_NAMED_LIKE_CONTROL = re.compile(r"<\|.+\|>|<?｜.+｜>?", re.S)  # <|user|>, <｜User｜>
+_BRACKETED = re.compile(r"<.+>|\[.+\]", re.S)
+_control: WeakKeyDictionary[PreTrainedTokenizerFast, tuple[tuple, tuple[int, ...]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,30 +45,6 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.ids)
-
-
-@dataclass(frozen=True)
-class TokenizerAudit:
-    """What a tokenizer does to some texts. Shares are 0 to 1, and nan where there is nothing to count."""
-
-    vocab_size: int
-    texts: int
-    characters: int
-    tokens: int
-    unknown_tokens: int
-    tokens_per_character: float
-    tokens_per_cjk_character: float  # tokens that end in a CJK ideograph, per ideograph
-    tokens_per_latin_character: float  # tokens that end in a Latin letter, per letter
-    round_trip_failures: int  # texts that do not decode to themselves
-    round_trip_examples: tuple[str, ...]  # the first failures, 80 characters around the first difference
-    tickers: int  # $QNTR-like spans
-    tickers_whole_share: float  # of these: one pre-token, nothing else in it but a space before
-    tickers_one_token_share: float
-
-    @property
-    def unknown_rate(self) -> float:
-        """Unknown tokens per token."""
-        return self.unknown_tokens / self.tokens if self.tokens else float("nan")
 
 
 def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerFast:
@@ -93,7 +73,10 @@ def load_tokenizer(name_or_folder: str | Path) -> PreTrainedTokenizerFast:
 
 
 def check_tokenizer(tokenizer: PreTrainedTokenizerFast, name: str = "tokenizer") -> PreTrainedTokenizerFast:
-    """``tokenizer`` itself, made to read special-token strings as text. Raises SettingError as load_tokenizer."""
+    """``tokenizer`` itself, made to read the strings of control tokens as text, not to shorten and not to pad.
+
+    Raises SettingError as load_tokenizer.
+    """
     if not getattr(tokenizer, "is_fast", False):
         kind = type(tokenizer).__name__
         raise SettingError(f"tokenizer={name!r} is a {kind}, not a fast one; it needs a tokenizer.json")
@@ -102,77 +85,87 @@ def check_tokenizer(tokenizer: PreTrainedTokenizerFast, name: str = "tokenizer")
             f"tokenizer={name!r} has no end-of-text token, documents could not be told apart; "
             'add "eos_token" to its tokenizer_config.json or choose another tokenizer'
         )
-    tokenizer.backend_tokenizer.encode_special_tokens = True
+    _settled(tokenizer)
     return tokenizer
 
 
-def train_tokenizer(texts: Iterable[str], vocab_size: int, *, han_run: int = 1) -> PreTrainedTokenizerFast:
-    """A byte-level BPE with ``vocab_size`` entries, special tokens included; the same texts give the same bytes.
-
-    Words, single digits, runs of punctuation, line ends and tickers (``$QNTR``) are pre-tokens, as
-    in GPT-4's pattern. Chinese is written without spaces, so a whole clause would be one
-    pre-token and a name would be cut differently in every sentence; a pre-token therefore holds
-    at most ``han_run`` ideographs. Raises SettingError for a ``vocab_size`` below 260 (256 bytes
-    and 4 special tokens) and DataError where there is no text.
-    """
-    if vocab_size < 256 + len(SPECIAL_TOKENS):
-        raise SettingError(f"vocab_size={vocab_size} is not allowed: at least {256 + len(SPECIAL_TOKENS)}")
-    if han_run < 1:
-        raise SettingError(f"han_run={han_run} is not allowed: at least 1 ideograph a pre-token")
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(_split_pattern(han_run)), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[AddedToken(t, special=True, normalized=False) for t in SPECIAL_TOKENS],
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    seen = 0
-
-    def counted() -> Iterable[str]:
-        nonlocal seen
-        for text in texts:
-            seen += len(text)
-            yield text
-
-    tokenizer.train_from_iterator(counted(), trainer)
-    if not seen:
-        raise DataError("no text to train a tokenizer on; the given documents are all empty")
-    return check_tokenizer(
-        PreTrainedTokenizerFast(
-            tokenizer_object=tokenizer, unk_token=UNKNOWN, bos_token=BEGIN, eos_token=END, pad_token=PADDING
+def check_vocabulary(tokenizer: PreTrainedTokenizerFast, vocab_size: int) -> None:
+    """Raise SettingError where a model of ``vocab_size`` rows lacks one for an id of ``tokenizer``."""
+    needed = rows_needed(tokenizer)
+    if vocab_size < needed:
+        raise SettingError(
+            f"vocab_size={vocab_size} is not allowed: at least {needed}, the largest id of the tokenizer is "
+            f"{needed - 1} ({tokenizer.convert_ids_to_tokens(needed - 1)!r})"
         )
-    )
+
+
+def rows_needed(tokenizer: PreTrainedTokenizerFast) -> int:
+    """The largest id + 1, added tokens included; ids may have gaps, so this can be more than ``len(tokenizer)``."""
+    return max(tokenizer.get_vocab().values(), default=-1) + 1
+
+
+def control_ids(tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...]:
+    """The ids, sorted, that text must never become; the unknown token is not one.
+
+    These are the named special tokens, all added tokens marked as special, and added tokens that
+    are not marked but serve as such: in the form ``<|user|>`` or ``<｜User｜>``, or in brackets
+    and used by the chat template (``<think>``).
+    """
+    template = str(tokenizer.chat_template or "")
+    ids = set(tokenizer.all_special_ids)
+    for i, token in tokenizer.added_tokens_decoder.items():
+        in_template = _BRACKETED.fullmatch(token.content) and token.content in template
+        if token.special or in_template or _NAMED_LIKE_CONTROL.fullmatch(token.content):
+            ids.add(i)
+    return tuple(sorted(ids - {tokenizer.unk_token_id}))
+
+
+def spec_of(tokenizer: PreTrainedTokenizerFast) -> EncoderSpec:
+    """What ``encoding.Encoder`` needs to give the ids that ``encode`` gives. Raises SettingError as check_tokenizer,
+    and where a part of the tokenizer is written in Python and cannot be sent to another process."""
+    control = _settled(check_tokenizer(tokenizer))
+    try:
+        json = tokenizer.backend_tokenizer.to_str()
+    except Exception as error:  # tokenizers raises a bare Exception
+        raise SettingError(f"tokenizer: it cannot be written as a tokenizer.json ({error})") from error
+    unknown = None if tokenizer.unk_token_id is None else int(tokenizer.unk_token_id)
+    return EncoderSpec(json, begin_id(tokenizer), end_id(tokenizer), unknown, control)
+
+
+def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerFast) -> str:
+    """Sixteen hex digits that name everything which decides ids: vocabulary, rules, special and padding ids."""
+    spec = spec_of(tokenizer)
+    return fingerprint(spec, padding_id(tokenizer))
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, text: str) -> Encoded:
     """Tokens of ``text`` with character offsets, no special tokens added.
 
-    A special token's string inside the text becomes ordinary tokens. Raises DataError for the
+    A control token's string inside the text becomes ordinary tokens. Raises DataError for the
     rare tokenizer whose model itself holds that string (Unigram vocabularies do), and for a text
     with lone surrogates, which no UTF-8 file can hold.
     """
-    backend = tokenizer.backend_tokenizer
-    backend.encode_special_tokens = True
+    return encoded_of(encoding_of(tokenizer, text))
+
+
+def encoding_of(tokenizer: PreTrainedTokenizerFast, text: str) -> Encoding:
+    """What ``encode`` reads, with the pre-token of each token in ``word_ids``. Raises DataError as encode."""
+    control = _settled(tokenizer)
     try:
-        encoding = backend.encode(text, add_special_tokens=False)
+        encoding = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
     except (TypeError, UnicodeEncodeError) as error:
         raise DataError(f"the text cannot be encoded: {error}; clean it first (rule surrogates)") from error
-    ids = np.array(encoding.ids, dtype=np.int32)
-    control = set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
-    found = control.intersection(encoding.ids)
+    found = set(control).intersection(encoding.ids)
     if found:
-        names = ", ".join(repr(t) for t in tokenizer.convert_ids_to_tokens(sorted(found)))
-        raise DataError(f"the text contains {names}, which this tokenizer cannot write as ordinary tokens")
+        raise control_in_text(np.array(sorted(found)), tokenizer.backend_tokenizer)
+    return encoding
+
+
+def encoded_of(encoding: Encoding) -> Encoded:
+    """Ids and offsets of an encoding as arrays."""
     offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
-    return Encoded(ids, np.ascontiguousarray(offsets[:, 0]), np.ascontiguousarray(offsets[:, 1]))
+    starts, ends = np.ascontiguousarray(offsets[:, 0]), np.ascontiguousarray(offsets[:, 1])
+    return Encoded(np.array(encoding.ids, dtype=np.int32), starts, ends)
 
 
 def decode(tokenizer: PreTrainedTokenizerFast, ids: Iterable[int]) -> str:
@@ -182,10 +175,7 @@ def decode(tokenizer: PreTrainedTokenizerFast, ids: Iterable[int]) -> str:
 
 def cut_points(encoded: Encoded) -> np.ndarray:
     """Bool (n + 1,): True at i where tokens before i and from i on share no character; both ends are True."""
-    cuts = np.ones(len(encoded) + 1, dtype=bool)
-    if len(encoded) > 1:
-        cuts[1:-1] = encoded.starts[1:] >= np.maximum.accumulate(encoded.ends)[:-1]
-    return cuts
+    return np.append(cuts_of_offsets(encoded.starts, encoded.ends), True)
 
 
 def end_id(tokenizer: PreTrainedTokenizerFast) -> int:
@@ -203,83 +193,26 @@ def padding_id(tokenizer: PreTrainedTokenizerFast) -> int:
     return end_id(tokenizer) if tokenizer.pad_token_id is None else int(tokenizer.pad_token_id)
 
 
-def audit_tokenizer(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], *, examples: int = 5) -> TokenizerAudit:
-    """Count what ``tokenizer`` does to ``texts``; encodes and decodes each once. Raises DataError as encode."""
-    totals = dict.fromkeys(("texts", "characters", "tokens", "unknown", "failures", "tickers", "whole", "single"), 0)
-    letters, endings = {"cjk": 0, "latin": 0}, {"cjk": 0, "latin": 0}
-    shown: list[str] = []
-    for text in texts:
-        encoded = encode(tokenizer, text)
-        words = tokenizer.backend_tokenizer.encode(text, add_special_tokens=False).word_ids
-        totals["texts"] += 1
-        totals["characters"] += len(text)
-        totals["tokens"] += len(encoded)
-        if tokenizer.unk_token_id is not None:
-            totals["unknown"] += int((encoded.ids == tokenizer.unk_token_id).sum())
-        ends_in = np.bincount(encoded.ends - 1, minlength=len(text)) if len(encoded) and text else np.zeros(0, int)
-        for script, pattern in (("cjk", _CJK), ("latin", _LATIN)):
-            places = [m.start() for m in pattern.finditer(text)]
-            letters[script] += len(places)
-            endings[script] += int(ends_in[places].sum()) if len(ends_in) and places else 0
-        back = decode(tokenizer, encoded.ids)
-        if back != text:
-            totals["failures"] += 1
-            if len(shown) < examples:
-                shown.append(_first_difference(text, back))
-        for ticker in TICKER.finditer(text):
-            whole, single = _ticker_kept(encoded, words, text, ticker.start(), ticker.end())
-            totals["tickers"] += 1
-            totals["whole"] += whole
-            totals["single"] += single
-    return TokenizerAudit(
-        vocab_size=len(tokenizer),
-        texts=totals["texts"],
-        characters=totals["characters"],
-        tokens=totals["tokens"],
-        unknown_tokens=totals["unknown"],
-        tokens_per_character=_share(totals["tokens"], totals["characters"]),
-        tokens_per_cjk_character=_share(endings["cjk"], letters["cjk"]),
-        tokens_per_latin_character=_share(endings["latin"], letters["latin"]),
-        round_trip_failures=totals["failures"],
-        round_trip_examples=tuple(shown),
-        tickers=totals["tickers"],
-        tickers_whole_share=_share(totals["whole"], totals["tickers"]),
-        tickers_one_token_share=_share(totals["single"], totals["tickers"]),
-    )
+def _settled(tokenizer: PreTrainedTokenizerFast) -> tuple[int, ...]:
+    """The control ids, after the three changes; quick when nothing was changed since.
 
-
-def _split_pattern(han_run: int) -> str:
-    """The pre-tokens, tried in this order at each place; every character belongs to exactly one."""
-    return "|".join(
-        (
-            r"\$[A-Z]{1,5}(?![A-Za-z])",  # a ticker, without a space: one form after "代码" and after "the ticker "
-            rf"\p{{Han}}{{1,{han_run}}}",
-            r"'(?:[sdmtSDMT]|ll|ve|re|LL|VE|RE)(?!\p{L})",  # English clitics
-            r" ?(?:(?!\p{Han})[\p{L}\p{M}])+",  # a word
-            r"\p{N}",  # digits one by one
-            r" ?(?:(?!\$[A-Z]{1,5}(?![A-Za-z]))[^\s\p{L}\p{M}\p{N}])+",  # punctuation, which stops before a ticker
-            r"\r?\n",
-            r"\s+(?!\S)|\s+",
-            r"[\s\S]",  # nothing is left, but no character may ever be lost
-        )
-    )
-
-
-def _ticker_kept(encoded: Encoded, words: list[int | None], text: str, start: int, end: int) -> tuple[bool, bool]:
-    """(whole, one token) for the ticker at text[start:end]."""
-    inside = np.flatnonzero((encoded.ends > start) & (encoded.starts < end))
-    if not len(inside):
-        return False, False
-    around = [i for i, w in enumerate(words) if w is not None and w in {words[j] for j in inside}]
-    first, last = int(encoded.starts[around].min()), int(encoded.ends[around].max())
-    whole = len({words[j] for j in inside}) == 1 and text[first:start].strip() == "" and last == end
-    return whole, whole and len(around) == 1
-
-
-def _first_difference(text: str, back: str) -> str:
-    at = next((i for i, (a, b) in enumerate(zip(text, back)) if a != b), min(len(text), len(back)))
-    return text[max(0, at - 40) : at + 40]
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else float("nan")
+    A call of the tokenizer with ``truncation`` or ``padding`` leaves these switched on in its
+    backend, so they are switched off each time.
+    """
+    backend = tokenizer.backend_tokenizer
+    backend.encode_special_tokens = True
+    backend.no_truncation()
+    backend.no_padding()
+    state = (id(backend), len(tokenizer), tuple(tokenizer.all_special_ids), tokenizer.unk_token_id)
+    state += (str(tokenizer.chat_template or ""),)
+    known = _control.get(tokenizer)
+    if known and known[0] == state:
+        return known[1]
+    control = control_ids(tokenizer)
+    # The backend passes over the strings of those tokens only that it knows as special.
+    for i, token in tokenizer.added_tokens_decoder.items():
+        if i in control and not token.special:
+            flags = {name: getattr(token, name) for name in ("single_word", "lstrip", "rstrip", "normalized")}
+            backend.add_special_tokens([AddedToken(token.content, **flags)])
+    _control[tokenizer] = (state, control)
+    return control

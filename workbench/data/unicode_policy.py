@@ -13,7 +13,7 @@ to its edits (``[]`` after one quick scan where nothing has to change).
     fold_quotes  “ ” ‘ ’ → " ' (in Chinese these are the quotation marks)
     normal_form  NFC or NFKC, cluster by cluster
 
-Does not remove repeated blanks, does not convert between simplified and traditional characters.
+Does not remove repeated blanks; ``chinese`` converts between simplified and traditional characters.
 """
 
 import re

@@ -3,8 +3,9 @@
 A chain is a list of questions with one exact gold answer each; from the second on, a question
 refers to the answer before it ("Where was that person born?"). The model is asked in turn, with
 all earlier questions and its own answers in front of it, and must give the gold answer, no more
-and no less, up to the end of the line. The depth of a chain is its longest correct prefix; the
-first wrong answer ends it.
+and no less, up to the end of the line, or of the turn where the training used a chat template: prompts
+are written and encoded by the ``templates`` of the training. The depth of a chain is its longest
+correct prefix; the first wrong answer ends it.
 
 What the article's script does differently, and why not here: it never compares with a gold
 answer, so a model that always says the same scores full depth under a lenient check; it drops
@@ -23,8 +24,9 @@ from typing import Sequence
 
 import numpy as np
 
-from workbench.data.tasks import answer_of, language_of, prompt_of
-from workbench.data.tokenizing import begin_id, encode
+from workbench.data.encoding import Encoder
+from workbench.data.templates import PLAIN, Templates, language_of
+from workbench.data.tokenizing import spec_of
 from workbench.errors import DataError
 from workbench.evaluate.intervals import Estimate, bootstrap
 from workbench.model.generate import generate
@@ -84,12 +86,18 @@ def read_chains(path: str | Path) -> list[Chain]:
     return chains
 
 
-def evaluate_chains(model, tokenizer, chains: Sequence[Chain], task_id: int = 0) -> ChainReport:
-    """Ask every chain, greedily and in batches by hop. ``task_id`` is given to every token."""
-    prompts = [[prompt_ids(tokenizer, chain, hop) for hop in range(len(chain))] for chain in chains]
+def evaluate_chains(
+    model, tokenizer, chains: Sequence[Chain], task_id: int = 0, templates: Templates = PLAIN
+) -> ChainReport:
+    """Ask every chain, greedily and in batches by hop. ``task_id`` is given to every token.
+
+    ``templates`` are those that the tasks were prepared with.
+    """
+    encoder = Encoder(spec_of(tokenizer))
+    prompts = [[_prompt(encoder, chain, hop, templates) for hop in range(len(chain))] for chain in chains]
     # One length for all hops, so that nothing is compiled again as the conversation grows.
     room = MAX_ANSWER_TOKENS + max(len(ids) for chain in prompts for ids in chain)
-    ends = line_ends(tokenizer)
+    ends = answer_ends(tokenizer, templates)
     answers: list[list[str]] = [[] for _ in chains]
     alive = list(range(len(chains)))
     given_right: list[list[bool]] = [[] for _ in range(max(len(c) for c in chains))]
@@ -121,13 +129,27 @@ def evaluate_chains(model, tokenizer, chains: Sequence[Chain], task_id: int = 0)
     return _report(results, given_right)
 
 
-def prompt_ids(tokenizer, chain: Chain, hop: int) -> list[int]:
+def prompt_ids(tokenizer, chain: Chain, hop: int, templates: Templates = PLAIN) -> list[int]:
     """Tokens up to the answer of question ``hop``: begin of text, and each part as in training."""
-    parts = []
-    for question, answer in chain.turns[:hop]:
-        parts += [prompt_of(question, chain.language), answer_of(answer, chain.language)]
-    parts.append(prompt_of(chain.turns[hop][0], chain.language))
-    return [begin_id(tokenizer)] + [i for part in parts for i in encode(tokenizer, part).ids.tolist()]
+    return _prompt(Encoder(spec_of(tokenizer)), chain, hop, templates)
+
+
+def _prompt(encoder: Encoder, chain: Chain, hop: int, templates: Templates) -> list[int]:
+    texts, control = templates.prompt(chain.turns, hop, chain.language)
+    return [encoder.spec.begin, *(i for ids, _ in encoder.encode(texts, control) for i in ids.tolist())]
+
+
+def answer_ends(tokenizer, templates: Templates = PLAIN) -> list[int]:
+    """The ids that end an answer: end of text, and the special token that ends a chat turn, or else line ends.
+
+    A template that ends a turn without a special token ends it with a line, as plain answers do.
+    """
+    if templates.chat is not None:
+        encoder = Encoder(spec_of(tokenizer))
+        end = encoder.encode([templates.chat.end], [True])[0][0].tolist()
+        if control := [i for i in end if i in encoder.spec.control]:
+            return sorted({tokenizer.eos_token_id, control[0]})
+    return line_ends(tokenizer)
 
 
 def line_ends(tokenizer) -> list[int]:

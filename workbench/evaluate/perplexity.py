@@ -15,7 +15,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import ops
 
-from workbench.data.store import LOSS, SampleSource, TokenStore
+from workbench.data.sources import SampleSource
+from workbench.data.store import LOSS, TokenStore
 from workbench.errors import DataError
 from workbench.evaluate.intervals import bootstrap
 from workbench.model.transformer import Transformer

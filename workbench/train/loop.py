@@ -7,7 +7,6 @@ called. Costs besides the steps: one forward pass over the validation rows at ea
 and a synchronous write at each checkpoint.
 """
 
-import os
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from workbench.errors import SettingError
 from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
 from workbench.model.transformer import Transformer
 from workbench.model.weights import set_weights
+from workbench.progress import preparing, quiet
 from workbench.run_folder import RunFolder
 from workbench.train.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
 from workbench.train.optimizing import learning_rate_at
@@ -52,7 +52,8 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     device = use_device(config.device)
     tokenizer = load_tokenizer(config.data.tokenizer)
     config = fit_to_tokenizer(config, tokenizer)
-    corpus = open_corpus(config.data, tokenizer, run.path / "data", config.model.num_tasks)
+    with preparing() as watch:
+        corpus = open_corpus(config.data, tokenizer, run.path / "data", config.model.num_tasks, watch=watch)
     run.start_logs()
     run.write_config(config.as_dict())
     tokenizer.save_pretrained(run.path / "tokenizer")
@@ -78,7 +79,7 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
 
     def save(at: int) -> Path:
         weights, optimizer = state.arrays()
-        facts = {"position": at * train.batch_size, "data": corpus.fingerprint, "config": config.as_dict()}
+        facts = {"data": corpus.state(at * train.batch_size), "config": config.as_dict()}
         path = save_checkpoint(run, at, weights, optimizer, facts, train.save_total_limit)
         run.log_event("checkpoint", step=at, path=path.name)
         return path
@@ -134,11 +135,6 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
             )
     run.log_event("finish", step=train.steps, seconds=round(time.perf_counter() - began, 2))
     return Trained(config, corpus, model, perplexities, step.compile_seconds, path)
-
-
-def quiet() -> bool:
-    """Whether progress is not to be drawn: the output is a log, or compared with a stored one."""
-    return os.environ.get("WORKBENCH_PROGRESS") == "log"
 
 
 def fit_to_tokenizer(config: RunConfig, tokenizer) -> RunConfig:

@@ -90,7 +90,7 @@ def _measured_process() -> None:
     """The measuring process: a job on standard input, the profiler's record in the job's folder."""
     import mindspore as ms
 
-    from workbench.data.store import random_batch
+    from workbench.data.sources import random_batch
     from workbench.device import use_device
     from workbench.model.transformer import Transformer
     from workbench.train.step import TrainState, TrainStep

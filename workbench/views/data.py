@@ -1,52 +1,13 @@
-"""Pictures of the data pipeline: marked text, token boundaries, ledger, packing, mixture."""
-
-import html
+"""Pictures of the data pipeline: ledger, packing, mixture, ranks, overlap."""
 
 import numpy as np
 import plotly.graph_objects as go
-from IPython.display import HTML
 
-from workbench.data.cleaning import Cleaned
+from workbench.data.ledger import Ledger
 from workbench.data.mixture import Mixture
-from workbench.data.store import SampleSource
-from workbench.data.windows import Ledger
-from workbench.views.show import BLUE, COLOURS, GREEN, GREY, ORANGE, RED, figure, rounded
-
-_SIGNS = {"\n": "\n", "\t": "⇥", "\r": "␍"}
-_TINTS = ("#dbe8f6", "#fbe6cf", "#d9efe2", "#eadff5")
-
-
-def marked_changes(raw: str, cleaned: Cleaned, limit: int = 1500) -> HTML:
-    """The raw text with what cleaning removed struck out and what it replaced beside it, then the result."""
-    out, at = [], 0
-    for change in sorted(cleaned.changes, key=lambda c: (c.raw_start, c.raw_end)):
-        if change.raw_start < at or change.raw_end > limit:
-            continue
-        out.append(html.escape(raw[at : change.raw_start]))
-        out.append(
-            f'<del title="{html.escape(change.rule)}" style="background:#f9d9d6">{_visible(change.before)}</del>'
-            f'<ins style="background:#d9efe2;text-decoration:none">{_visible(change.after)}</ins>'
-        )
-        at = change.raw_end
-    out.append(html.escape(raw[at:limit]))
-    style = "white-space:pre-wrap;border:1px solid #e3e7eb;padding:8px;max-height:300px;overflow:auto;flex:1"
-    return HTML(
-        f'<div style="display:flex;gap:12px"><div style="{style}">{"".join(out)}</div>'
-        f'<div style="{style}">{html.escape(cleaned.text[:limit])}</div></div>'
-    )
-
-
-def _visible(text: str) -> str:
-    """Escaped for HTML, with what has no shape of its own (controls, zero width) as its code point."""
-    shown = "".join(_SIGNS.get(c) or (c if c.isprintable() else f"⟨U+{ord(c):04X}⟩") for c in text)
-    return html.escape(shown)
-
-
-def coloured_tokens(pieces: list[str]) -> HTML:
-    """Token boundaries on the text: each token in the next of four tints."""
-    spans = [f'<span style="background:{_TINTS[i % 4]}">{html.escape(piece)}</span>' for i, piece in enumerate(pieces)]
-    return HTML(f'<div style="white-space:pre-wrap;line-height:1.9">{"".join(spans)}</div>')
-
+from workbench.data.sharding import RankBalance
+from workbench.data.sources import SampleSource
+from workbench.views.show import BLUE, COLOURS, GREEN, GREY, ORANGE, PURPLE, RED, figure, rounded
 
 def ledger_waterfall(ledger: Ledger, name: str) -> tuple[go.Figure, str]:
     """Where the tokens of a source went, and what fills the slots of its rows."""
@@ -55,6 +16,7 @@ def ledger_waterfall(ledger: Ledger, name: str) -> tuple[go.Figure, str]:
         ("targets with loss", -ledger.targets_with_loss, "relative"),
         ("targets without loss", -ledger.targets_without_loss, "relative"),
         ("first of a document", -ledger.first_tokens, "relative"),
+        *((f"dropped: {reason}", -tokens, "relative") for reason, tokens in ledger.dropped.items()),
         ("unaccounted", 0, "total"),
     ]
     trace = go.Waterfall(
@@ -69,7 +31,8 @@ def ledger_waterfall(ledger: Ledger, name: str) -> tuple[go.Figure, str]:
     )
     text = (
         f"{name}: {ledger.tokens_in:,} tokens in = {ledger.targets_with_loss:,} with loss "
-        f"+ {ledger.targets_without_loss:,} without loss + {ledger.first_tokens:,} first of a document; "
+        f"+ {ledger.targets_without_loss:,} without loss + {ledger.first_tokens:,} first of a document "
+        f"+ {sum(ledger.dropped.values()):,} dropped; "
         f"{ledger.rows:,} rows, {ledger.utilisation:.2%} of slots hold a token"
     )
     return figure(trace, title=f"Token ledger: {name}", y="tokens", showlegend=False), text
@@ -81,6 +44,7 @@ def slot_shares(ledgers: dict[str, Ledger]) -> tuple[go.Figure, str]:
         "loss": ("slots_with_loss", BLUE),
         "read, no loss": ("slots_without_loss", GREEN),
         "overlap context": ("slots_overlap", ORANGE),
+        "overlap with loss": ("slots_repeated", PURPLE),
         "padding": ("slots_padding", GREY),
     }
     names = list(ledgers)
@@ -136,3 +100,51 @@ def share_windows(mixture: Mixture, length: int = 1000) -> tuple[go.Figure, str]
         traces.append(go.Scatter(x=starts.tolist(), y=rounded(share), name=s.name, line={"color": COLOURS[i]}))
     text = f"largest distance from the asked share in any {length:,} samples: {worst:.2f} percentage points"
     return figure(*traces, title=f"Share of each source in {length:,} samples", x="first sample", y="%"), text
+
+
+def rank_balance(balances: list[RankBalance], domains: list[str], most: int = 8) -> tuple[go.Figure, str]:
+    """Share of each domain that each rank sees, one block of rows a way of sharing out; pale and even is good."""
+    weight = np.sum([b.domain_share.sum(0) for b in balances], axis=0)
+    shown = np.argsort(-weight, kind="stable")[:most]
+    labels = [f"{b.way} · rank {r}" for b in balances for r in range(b.ranks)]
+    shares = np.concatenate([b.domain_share[:, shown] for b in balances])
+    trace = go.Heatmap(
+        z=[[round(100 * float(v), 1) for v in row] for row in shares],
+        x=[domains[i] for i in shown],
+        y=labels,
+        texttemplate="%{z:.0f}",
+        colorscale=[[0, "white"], [1, BLUE]],
+        zmin=0,
+        zmax=100,
+        showscale=False,
+        ygap=1,
+    )
+    text = "; ".join(
+        f"{b.way}: domains differ by up to {b.domain_spread:.0%} between ranks, loss by {b.loss_spread:.2f} nats"
+        for b in balances
+    )
+    height = 120 + 22 * len(labels)
+    picture = figure(trace, title="What each rank gets to see, % of its tokens by domain", height=height)
+    picture.update_yaxes(autorange="reversed")
+    picture.update_layout(margin={"l": 190, "r": 24, "t": 48, "b": 70})
+    return picture, text
+
+
+def overlap_curves(losses: dict[str, np.ndarray], positions: dict[str, np.ndarray]) -> tuple[go.Figure, str]:
+    """Held-out loss against positions computed, the band of the seeds for each arm.
+
+    ``losses`` (seeds, evaluations) and ``positions`` (evaluations,) by the name of the arm.
+    """
+    traces = []
+    for i, (name, runs) in enumerate(losses.items()):
+        x, colour = rounded(positions[name]), COLOURS[i % len(COLOURS)]
+        band = {"showlegend": False, "hoverinfo": "skip", "line": {"width": 0}, "mode": "lines"}
+        shade = {"fill": "tonexty", "fillcolor": "rgba(154,163,173,0.25)"}
+        traces += [
+            go.Scatter(x=x, y=rounded(runs.max(0)), **band),
+            go.Scatter(x=x, y=rounded(runs.min(0)), **shade, **band),
+            go.Scatter(x=x, y=rounded(runs.mean(0)), name=name, line={"color": colour}),
+        ]
+    ends = ", ".join(f"{n}: {r[:, -1].mean():.3f} (±{np.ptp(r[:, -1]) / 2:.3f})" for n, r in losses.items())
+    picture = figure(*traces, title="Held-out loss", x="positions computed", y="nats a token")
+    return picture, f"last held-out loss, mean of {len(next(iter(losses.values())))} seeds (± half the range): {ends}"

@@ -10,27 +10,34 @@ from typing import Any, Callable, Mapping
 
 import ipywidgets as widgets
 import plotly.graph_objects as go
+from IPython.display import HTML
 
 from workbench.errors import UserError
 
 
-class Panel(widgets.VBox):
-    """Controls above a live figure.
+Drawn = tuple[go.Figure | HTML, str]
 
-    ``draw(**values)`` returns (figure, text) for the values of the controls; it runs once at the
-    start and whenever a control changes. ``panel.controls`` are the controls by name,
-    ``panel.text`` is the current line of numbers and ``panel.error`` the message of the last redraw that failed, or "".
+
+class Panel(widgets.VBox):
+    """Controls above a live figure, or above live HTML.
+
+    ``draw(**values)`` returns (figure or HTML, text) for the values of the controls; it runs once
+    at the start and whenever a control changes, and always returns the same kind. ``panel.controls``
+    are the controls by name, ``panel.text`` is the current line of numbers and ``panel.error`` the
+    message of the last redraw that failed, or "".
     """
 
-    def __init__(self, title: str, controls: Mapping[str, Any], draw: Callable[..., tuple[go.Figure, str]]) -> None:
+    def __init__(self, title: str, controls: Mapping[str, Any], draw: Callable[..., Drawn]) -> None:
         self.title, self.controls, self.draw = title, dict(controls), draw
         self.text, self.error = "", ""
         self.message = widgets.HTML()
-        self.figure = go.FigureWidget()
+        picture, text = draw(**self._values())
+        self.figure = widgets.HTML() if isinstance(picture, HTML) else go.FigureWidget()
         for control in self.controls.values():
             control.observe(self._changed, names="value")
-        super().__init__([widgets.HBox(list(self.controls.values())), self.figure, self.message])
-        self.redraw()
+        row = widgets.HBox(list(self.controls.values()), layout=widgets.Layout(flex_flow="row wrap"))
+        super().__init__([row, self.figure, self.message])
+        self._put(picture, text)
 
     def _changed(self, _: Any) -> None:
         try:
@@ -43,11 +50,19 @@ class Panel(widgets.VBox):
 
     def redraw(self) -> None:
         """Draw again for the current values of the controls."""
-        picture, text = self.draw(**{name: control.value for name, control in self.controls.items()})
-        with self.figure.batch_update():
-            self.figure.data = []
-            self.figure.add_traces(list(picture.data))
-            self.figure.layout = picture.layout
+        self._put(*self.draw(**self._values()))
+
+    def _values(self) -> dict[str, Any]:
+        return {name: control.value for name, control in self.controls.items()}
+
+    def _put(self, picture: go.Figure | HTML, text: str) -> None:
+        if isinstance(picture, HTML):
+            self.figure.value = picture.data
+        else:
+            with self.figure.batch_update():
+                self.figure.data = []
+                self.figure.add_traces(list(picture.data))
+                self.figure.layout = picture.layout
         self.text, self.error, self.message.value = text, "", f"<span>{html.escape(text)}</span>"
 
     def __repr__(self) -> str:
