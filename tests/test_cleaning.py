@@ -94,6 +94,19 @@ def test_mojibake_is_repaired_in_its_line_only(good, encoding):
     assert clean(text, CleaningPolicy(mojibake=False, control_characters=False, zero_width=False)).text == text
 
 
+@pytest.mark.parametrize("mark", "”’")
+def test_a_quotation_mark_beside_an_accented_letter_is_no_mojibake(mark):
+    for letter in "éèêàâäáãåçëíìî":
+        text = f"vorher\n{mark}{letter}\nabc {mark}{letter} d"
+        assert clean(text).text == text
+    assert ftfy.fix_encoding("”é") == "ӎ"  # what the rule is for
+
+
+@pytest.mark.parametrize("good", ["șapte", "mɛa", "tiān kōng lǜ sè", "məktəb", "қазақ тілі", "ܐܝܠܘܠ", "được"])
+def test_words_of_rare_letters_are_still_repaired(good):
+    assert clean(good.encode("utf-8").decode("sloppy-windows-1252")).text == good
+
+
 def test_mojibake_inside_a_chinese_line():
     done = clean("价格5â€™s，正常")
     assert done.text == "价格5’s，正常"
@@ -233,7 +246,7 @@ def test_where_rules_only_delete_every_character_is_the_raw_one(raw):
 
 @QUICK
 @given(
-    st.text("ab中文，“”👩\n", max_size=40),  # no é: ftfy reads a line of ”é alone as mojibake for ӎ
+    st.text("abé中文，“”👩\n", max_size=40),
     st.text("\0\x07\u200b\ufeff\u00ad\u202e", min_size=1, max_size=3),
     st.randoms(use_true_random=False),
 )

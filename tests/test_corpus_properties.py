@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from workbench.config import DataConfig
 from workbench.data.cleaning import clean
-from workbench.data.pipeline import COLUMNS, open_corpus
+from workbench.data.pipeline import open_corpus
+from workbench.data.sources import COLUMNS
 from workbench.data.stages import policy_of
 from workbench.data.tokenizing import load_tokenizer
 from workbench.errors import DataError

@@ -11,7 +11,8 @@ from corpus_files import MANY, PLAIN, TASKS, jsonl, write_corpus
 
 from workbench.config import DataConfig
 from workbench.data.perturb import perturb
-from workbench.data.pipeline import COLUMNS, open_corpus
+from workbench.data.pipeline import open_corpus
+from workbench.data.sources import COLUMNS
 from workbench.data.prepare import prepare
 from workbench.data.tokenizer_training import train_tokenizer
 from workbench.data.tokenizing import load_tokenizer

@@ -35,7 +35,7 @@ def test_a_store_comes_back_as_it_was_written(tmp_path):
 
 def test_the_arrays_are_mapped_and_cannot_be_changed(tmp_path):
     store = write(tmp_path / "s")
-    assert isinstance(store.tokens, np.memmap)
+    assert isinstance(store.tokens.base, np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         store.tokens[0] = 1
 

@@ -37,7 +37,7 @@ from workbench.data.edits import Edit, apply, compose, offsets
 from workbench.data.markup import markup_edits
 
 # Part of every fingerprint: raise it when a rule gives another text than before.
-RULES_VERSION = 1
+RULES_VERSION = 2
 _PASSES = 20  # far more than any text needs; reaching it is a defect of a rule
 
 # What ftfy calls bad holds one of these: a C1 control, Â Ã Œ œ, or two neighbours from the letters
@@ -49,6 +49,14 @@ _RARE = (
 )
 _SUSPECT = re.compile(f"[\x80-\x9fÂÃŒœ]|[{_RARE}][{_ANY}]")
 _LINE = re.compile("[^\r\n]+")
+# Letters of two UTF-8 bytes that few lines hold without other repairs: Latin Extended-B and phonetic
+# letters but those of Vietnamese, pinyin, Romanian, Azerbaijani and West African languages, Cyrillic
+# letters outside the basic alphabet, Syriac to N'Ko. Where ftfy finds one such letter and nothing
+# else in a line, it was a mark beside an accented letter: ”é is ӎ in Mac Roman.
+_UNLIKELY = re.compile(
+    "[\u0180-\u018e\u0190-\u019f\u01a2-\u01ae\u01b1-\u01cc\u01dd-\u0217\u021c-\u0253"
+    "\u0255-\u0258\u025a\u025c-\u02ba\u0460-\u052f\u0700-\u07ff]"
+)
 
 
 @settings
@@ -140,15 +148,19 @@ def clean(text: str, policy: CleaningPolicy = CleaningPolicy()) -> Cleaned:
 
 
 def mojibake(text: str) -> list[Edit]:
-    """Edits that repair UTF-8 which was read in another encoding (``cafÃ©`` → ``café``), by ftfy, line by line."""
+    """Edits that repair UTF-8 which was read in another encoding (``cafÃ©`` → ``café``), by ftfy, line by line.
+
+    A line in which ftfy finds nothing but letters that are rare by themselves keeps what it has.
+    """
     if text.isascii() or not _SUSPECT.search(text):
         return []
     edits = []
     for line in _LINE.finditer(text):
         if not line[0].isascii() and _SUSPECT.search(line[0]) and is_bad(line[0]):
             fixed = ftfy.fix_encoding(line[0], fix_c1_controls=False)
-            if fixed != line[0]:
-                edits += _differences(line[0], fixed, line.start())
+            made = _differences(line[0], fixed, line.start())
+            if not all(_UNLIKELY.fullmatch(edit.replacement) for edit in made):
+                edits += made
     return edits
 
 

@@ -10,12 +10,14 @@ What is markup (``evidence``). A page: it begins with a doctype or ``<html>``, o
 ``<body>`` closed. A fragment: an HTML element that is closed (``<p>…</p>``; of ``a`` only with an
 attribute, of ``s`` and ``q`` never: language models use ``<s>``), a tag with a quoted attribute,
 ``<br>``, ``<hr>``, a second ``<p>`` or ``<li>``, or an end tag that lost its start. Tags in
-quotation marks (a string in code) or in Markdown code say nothing, comments neither.
+quotation marks (a string in code), in Markdown code or on a line of program source say nothing,
+comments neither. A text that is program source or data as a whole (``source_code``), or of which
+nothing would be left but the inside of scripts and pictures, is not markup, unless it begins as a page.
 
 Costs one scan, linear in the text. The standard library's HTMLParser is not used: on 3.11.7 it
 takes 9 s for ``"<a " * 8000`` (24 kB; measured once, 2026-11-29) and grows with the square, reads
 ``</100元>`` as a comment, and its handling of broken markup differs between patch releases, which
-would change a text under the same settings. Takes JSX, PHP and templates for HTML.
+would change a text under the same settings. Takes a template of a page (Jinja, ERB) for HTML.
 """
 
 import re

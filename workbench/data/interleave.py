@@ -20,7 +20,7 @@ _FEW = 4  # positions up to which plain integers are quicker than arrays
 def draw_at(positions: np.ndarray, counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """(source, draw) int64 at each of ``positions`` (n,), 0 to sum(counts) - 1, of an epoch."""
     if len(positions) <= _FEW:
-        pairs = [_draw_at_one(int(p), counts) for p in positions]
+        pairs = [draw_at_one(int(p), counts) for p in positions]
         table = np.array(pairs, dtype=np.int64).reshape(-1, 2)
         return table[:, 0], table[:, 1]
     source, draw = np.full(len(positions), -1, np.int64), np.zeros(len(positions), np.int64)
@@ -37,7 +37,8 @@ def draw_at(positions: np.ndarray, counts: Sequence[int]) -> tuple[np.ndarray, n
     return source, draw
 
 
-def _draw_at_one(position: int, counts: Sequence[int]) -> tuple[int, int]:
+def draw_at_one(position: int, counts: Sequence[int]) -> tuple[int, int]:
+    """``draw_at`` of one position, in plain integers."""
     total = sum(counts)
     for s, count in enumerate(counts):
         if not count:

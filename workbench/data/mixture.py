@@ -24,7 +24,7 @@ from typing import Sequence
 import numpy as np
 
 from workbench.config import require
-from workbench.data.interleave import draw_at
+from workbench.data.interleave import draw_at, draw_at_one
 from workbench.data.order import key_of, permute, permute_one
 from workbench.errors import SettingError
 
@@ -112,20 +112,26 @@ class Mixture:
     def locate(self, position: np.ndarray | Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(epoch, source, sample) of each position (n,), int64; the cost does not depend on the position."""
         position = np.asarray(position, dtype=np.int64)
+        if len(position) == 1:
+            epoch, source, sample = self._locate_one(int(position[0]))
+            return np.array([epoch]), np.array([source]), np.array([sample])
         epoch, within = np.divmod(position, self.epoch_length)
         source, draw = draw_at(within, self.counts)
         draw = draw + epoch * np.asarray(self.counts, dtype=np.int64)[source]
         turn, rest = np.divmod(draw, np.asarray([s.samples for s in self.sources], dtype=np.int64)[source])
         sample = np.empty_like(rest)
-        if len(position) == 1:
-            s, t = int(source[0]), int(turn[0])
-            sample[0] = permute_one(int(rest[0]), self.sources[s].samples, key_of(self.seed, s, t))
-            return epoch, source, sample
         # One permutation for each time a source is gone through: usually one or two a batch.
         for s, t in set(zip(source.tolist(), turn.tolist())):
             here = (source == s) & (turn == t)
             sample[here] = permute(rest[here], self.sources[s].samples, key_of(self.seed, s, t))
         return epoch, source, sample
+
+    def _locate_one(self, position: int) -> tuple[int, int, int]:
+        epoch, within = divmod(position, self.epoch_length)
+        source, draw = draw_at_one(within, self.counts)
+        samples = self.sources[source].samples
+        turn, rest = divmod(draw + epoch * self.counts[source], samples)
+        return epoch, source, permute_one(rest, samples, key_of(self.seed, source, turn))
 
     def shares(self) -> list[dict]:
         """For each source: asked and realised share of ``unit``, and of samples and tokens, draws, repeats."""

@@ -40,7 +40,7 @@ def permute(index: np.ndarray | int, n: int, key: int) -> np.ndarray:
     """Where ``index`` (int array of any shape, values in 0..n-1) lies after shuffling n items by ``key``."""
     if n < 1:
         raise ValueError(f"permute: n={n}, expected at least 1")
-    value = np.asarray(index, dtype=np.uint64)
+    value = np.atleast_1d(np.asarray(index, dtype=np.uint64))  # NumPy warns of overflow in scalars only
     if value.size and int(value.max()) >= n:
         raise ValueError(f"permute: index {int(value.max())} is outside 0..{n - 1}")
     out = _feistel(value, n, key)
@@ -48,7 +48,7 @@ def permute(index: np.ndarray | int, n: int, key: int) -> np.ndarray:
     while outside.any():
         out[outside] = _feistel(out[outside], n, key)
         outside = out >= n
-    return out.astype(np.int64)
+    return out.astype(np.int64).reshape(np.shape(index))
 
 
 def permute_one(index: int, n: int, key: int) -> int:
@@ -92,8 +92,7 @@ def _mix_one(value: int, key: int) -> int:
 
 
 def _mix_array(value: np.ndarray, key: int) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        z = value * np.uint64(_A) ^ np.uint64(key)
-        z = (z ^ (z >> np.uint64(30))) * np.uint64(_B)
-        z = (z ^ (z >> np.uint64(27))) * np.uint64(_C)
-        return z ^ (z >> np.uint64(31))
+    z = value * np.uint64(_A) ^ np.uint64(key)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(_B)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(_C)
+    return z ^ (z >> np.uint64(31))

@@ -13,13 +13,13 @@ from workbench.data.stages import rendered_of, tokenise
 
 
 class Retokeniser:
-    """Batches of a source from the text of its documents."""
+    """Blocks of a source from the text of its documents."""
 
     def __init__(self, spec: EncoderSpec) -> None:
         self.encoder = Encoder(spec)
 
-    def batch(self, source: SampleSource, rows: np.ndarray, sample_ids: np.ndarray) -> dict[str, np.ndarray]:
-        """As ``SampleSource.batch``; raises AssertionError where the text gives other tokens than it did before."""
+    def block(self, source: SampleSource, rows: np.ndarray) -> np.ndarray:
+        """As ``SampleSource.block``; raises AssertionError where the text gives other tokens than it did before."""
         store, lay = source.store, source.layout
         windows, row_starts = source.windows_of(rows)
         documents = lay.document[windows]
@@ -29,7 +29,7 @@ class Retokeniser:
             if len(tokens) != store.offsets[d + 1] - store.offsets[d]:
                 raise AssertionError(f"document {d} of {source.name} gives {len(tokens)} tokens, not those of the store")
         of = dict(zip(wanted, made))
-        inputs, targets, flags, within = [], [], [], []
+        inputs, targets, flags = [], [], []
         for window, d in zip(windows.tolist(), documents.tolist()):
             start = int(lay.begin[window] - store.offsets[d])
             stop = start + int(lay.length[window])
@@ -37,7 +37,5 @@ class Retokeniser:
             inputs.append(tokens[start:stop])
             targets.append(tokens[start + 1 : stop + 1])
             flags.append(marks[start + 1 : stop + 1])
-            within.append(np.arange(stop - start))
-        shape = (len(rows), lay.sequence_length)
-        joined = (np.concatenate(part) for part in (within, inputs, targets, flags))
-        return collate(source, windows, row_starts, *joined, shape, sample_ids)
+        joined = (np.concatenate(part) for part in (inputs, targets, flags))
+        return collate(source, windows, row_starts, *joined)

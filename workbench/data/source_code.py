@@ -61,7 +61,7 @@ _BEFORE = {
     '"""': re.compile(r"(?:^|[=(,\[:{]|\breturn|\byield)[ \t]*[rbfu]{0,2}\Z", re.M | re.I),
     "`": re.compile(r"(?:[=(,:?+\[{>]|\breturn)\s*[\w.]*\Z"),
 }
-_BEFORE["\'\'\'"] = _BEFORE['"""']
+_BEFORE["'''"] = _BEFORE['"""']
 _TEMPLATE_ENDS = re.compile(r"[^`\\]*+(?:\\.[^`\\]*+)*+`", re.S)
 _HERE = re.compile(r"""<<<?[-~]?[ \t]*+(["']?)(\w++)\1[^\n]*+\n""")
 _LABEL = re.compile(r"^[ \t]*+(\w++)[;,)]*+[ \t]*+$", re.M)
@@ -89,22 +89,27 @@ _CODE = [
     r"""(?:if|for|while|switch|match|catch|foreach|elseif|elsif|elif|unless|with)\s*+\(.*[){;:]$
       | (?:if|elif|for|while|with|except|match|case|lambda)\b.*:$ | (?:else|try|finally|default|do|begin)\s*+[:{]?$
       | if\s+\[.*then$ | (?:fi|done|esac|then|end)$
-      | (?:return|raise|throw|yield|await|assert|del|delete|goto|local|new)\b(?:.*;$|\s*[(\[{"'`<]|\s+[\w.]+(?:\(.*\))?$|$)
+      | (?:return|raise|throw|yield|await|assert|del|delete|goto|local|new)\b
+          (?:.*;$|\s*[(\[{"'`<]|\s+[\w.]+(?:\(.*\))?$|$)
       | (?:break|continue|pass)\s*;?$ | assert\s
       | (?:echo|print|puts|printf|printf?ln!?|die|warn|cout|cerr|std::\w+)\s*+(?:["'(`$]|<<)
       | (?:INSERT\s+INTO|UPDATE|SELECT|CREATE\s+TABLE|VALUES)\s.*[,;('"]""",
     # calls
     r"""[\w.$:\\]++(?:->[\w]+)*+\((?:.*\)[ \t]*[;,{]?$|[^)]*[,(]$|$) | \.\w+\(""",
     # strings and entries of lists and maps; not what somebody says: "Well," he said
-    r"""[rbfuRBFU]{0,2}(?:"[^"]*+"|'[^']*+'|`[^`]*+`)[ \t]*+(?:[,;)+\]]+$|[,;)+\]%.:&\\][ \t]*+["'\w$%(].*(?<![.!?])$|[+.&\\%:]+$)
+    r"""[rbfuRBFU]{0,2}(?:"[^"]*+"|'[^']*+'|`[^`]*+`)[ \t]*+
+          (?:[,;)+\]]+$|[,;)+\]%.:&\\][ \t]*+["'\w$%(].*(?<![.!?])$|[+.&\\%:]+$)
       | [rbfuRBFU]{0,2}(?:"[^"]*(?<![.!?,…\s])"|'[^']*(?<![.!?,…\s])')$
       | [\w$"'.-]+\s*:\s*(?:["'\[{(].*,?|[\w.]+,)$ | [a-z-]+:[ ]?[^;{}]*;$""",
     # how lines of prose do not end
-    r"""[)\]}]+[)\]};,]*$ | \}.*[{;(,)]$ | [^<].*?(?:(?<![{%])\{|[(\[]|=>|->|&&|\|\||::|\);|\];|\};|";|';|`;|[\w)\]"']\s*[+.]=|["']\s*\+|\s\\)$
+    r"""[)\]}]+[)\]};,]*$ | \}.*[{;(,)]$
+      | [^<].*?(?:(?<![{%])\{|[(\[]|=>|->|&&|\|\||::|[)\]}"'`];|[\w)\]"']\s*[+.]=|["']\s*\+|\s\\)$
       | <.*(?:\)|\w|>)\s*(?:=>|\{|;|\(|=>\s*\(|=>\s*\{)$ | [^<(].*[=(\[].*;$ | [\w$.]+(?:<.*>)?\s+[\w$.]+;$""",
 ]
 _CODE_LINE = re.compile("|".join(f"(?:{pattern})" for pattern in _CODE), re.X | re.A)
-_ASSIGNED = re.compile(r"([a-zA-Z_$@%*&.][^=]{0,80}?)[ \t]*(?:[-+*/|&^%.:?]|\|\||\?\?|<<|>>)?=(?![=>\s]*$|=)(?!.*\.$)", re.A)
+_ASSIGNED = re.compile(
+    r"([a-zA-Z_$@%*&.][^=]{0,80}?)[ \t]*(?:[-+*/|&^%.:?]|\|\||\?\?|<<|>>)?=(?![=>\s]*$|=)(?!.*\.$)", re.A
+)
 _LEFT = re.compile(r"""(?!.*\s<)[\w$@%*&.][\w\s$@%*&.:?,<>\[\]'"|-]*""", re.A)
 _ENTITY_ENDS = re.compile(r"&#?\w{1,32};$", re.A)
 
@@ -129,7 +134,10 @@ def begins_as(text: str, html_names: Collection[str], hidden: Sequence[Span] = (
 
 
 def read_source(text: str, hidden: Sequence[Span] = ()) -> Source:
-    """The source in ``text`` outside the sorted spans ``hidden``, which say nothing: ``pre`` of a page, code fences."""
+    """The source in ``text`` outside ``hidden``: sorted spans that say nothing, such as ``pre`` of a page.
+
+    A line of which an end lies in such a span is left out as well.
+    """
     spans = list(_blocks(text, hidden))
     skip = sorted([*hidden, *spans])
     size = len(text)

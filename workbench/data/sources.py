@@ -16,6 +16,11 @@ from workbench.data.ledger import Ledger
 from workbench.data.store import LOSS, TokenStore
 
 
+_NO_LOSS = np.int32(-100)
+_INTEGERS = ("input_ids", "labels", "segment_ids", "position_ids", "task_ids", "instruction_labels")
+COLUMNS = (*_INTEGERS, "fact_targets", "sample_ids")
+
+
 @dataclass(frozen=True)
 class SampleSource:
     """The rows of one store at one sequence length, by number."""
@@ -43,31 +48,47 @@ class SampleSource:
         return out
 
     def batch(self, rows: np.ndarray, sample_ids: np.ndarray) -> dict[str, np.ndarray]:
-        """The batch of ``rows`` (B,): the contract of every consumer.
+        """The batch of ``rows`` (B,), numbered by ``sample_ids`` (B,); see ``as_batch``."""
+        return as_batch(self.block(rows), sample_ids)
 
-        ``input_ids``, ``labels`` (-100 = no loss; already shifted: labels[i] is the token after
-        input i), ``segment_ids`` (0 = padding, then 1, 2, ... for each window of the row),
-        ``position_ids`` (restart at 0 with each segment), ``task_ids``, ``instruction_labels``
-        (the task id at the last input of a task document, else -100): int32 (B, S).
-        ``fact_targets``: float32 (B, S), the truth at the last input of a document that has
-        one, else -1. ``sample_ids``: (B,) int32, as given.
-        """
-        windows, where = self.windows_of(np.asarray(rows))
-        begin = self.layout.begin[windows]
-        length = self.layout.length[windows].astype(np.int64)
-        within = _ranges(length)
-        read = np.repeat(begin, length) + within
-        return collate(
-            self,
-            windows,
-            where,
-            within,
-            self.store.tokens[read],
-            self.store.tokens[read + 1],
-            self.store.flags[read + 1],
-            (len(rows), self.layout.sequence_length),
-            sample_ids,
-        )
+    def block(self, rows: np.ndarray) -> np.ndarray:
+        """``rows`` (B,) as one array (7, B, S) int32, the form in which batches travel."""
+        if len(rows) == 1:
+            return self._one(int(rows[0]))
+        windows, row_starts = self.windows_of(np.asarray(rows))
+        begin, length = self.layout.begin[windows], self.layout.length[windows]
+        before = np.cumsum(length, dtype=np.int64) - length
+        # Token i of the batch is token i + (begin - before) of the store, for the window it is in.
+        read = np.repeat(begin - before, length)
+        read += np.arange(len(read))
+        inputs, flags = self.store.tokens[read], self.store.flags[read + 1]
+        targets = np.empty_like(inputs)
+        targets[:-1] = inputs[1:]
+        ends = before + length - 1
+        targets[ends] = self.store.tokens[begin + length]  # the one target that the window does not read itself
+        return collate(self, windows, row_starts, inputs, targets, flags)
+
+    def _one(self, row: int) -> np.ndarray:
+        """The block of one row, window by window: a third of the time that ``collate`` takes for it."""
+        lay, store = self.layout, self.store
+        flat, truths = _empty((1, lay.sequence_length), self.padding_id)
+        at = 0
+        for segment, p in enumerate(range(int(lay.rows[row]), int(lay.rows[row + 1])), 1):
+            begin, document = int(lay.begin[p]), int(lay.document[p])
+            end = begin + int(lay.length[p])
+            here = slice(at, at + end - begin)
+            flat[0, here], flat[2, here], flat[3, here] = store.tokens[begin:end], segment, np.arange(end - begin)
+            asked = (store.flags[begin + 1 : end + 1] & LOSS) != 0
+            if not lay.overlap_loss:
+                asked[: int(lay.context[p])] = False
+            np.copyto(flat[1, here], store.tokens[begin + 1 : end + 1], where=asked)
+            at = here.stop
+            task, truth = int(store.task_ids[document]), float(store.truth[document])
+            flat[4, here] = task
+            if end + 1 == store.offsets[document + 1]:  # the window ends its document
+                flat[5, at - 1] = task or _NO_LOSS
+                truths[at - 1] = truth if truth == truth else -1.0
+        return flat.reshape(7, 1, lay.sequence_length)
 
     def windows_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(P,) the windows of ``rows``, and (B+1,) where each row's begin among them."""
@@ -80,55 +101,72 @@ def collate(
     source: SampleSource,
     windows: np.ndarray,
     row_starts: np.ndarray,
-    within: np.ndarray,
     inputs: np.ndarray,
     targets: np.ndarray,
     flags: np.ndarray,
-    shape: tuple[int, int],
-    sample_ids: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """The batch of ``windows`` (P,), given the tokens they read.
+) -> np.ndarray:
+    """The block (7, B, S) of ``windows`` (P,), given the tokens they read.
 
-    ``row_starts`` (B+1,) says which windows are in which row; ``within`` (T,) is the position in
-    the window, ``inputs``, ``targets`` and ``flags`` (T,) the tokens read, those after them, and
-    the flags of the latter.
+    ``row_starts`` (B+1,) says which windows are in which row; ``inputs``, ``targets`` and ``flags``
+    (T,) are the tokens read, those after them, and the flags of the latter.
     """
     lay, store = source.layout, source.store
-    length = lay.length[windows].astype(np.int64)
-    document = lay.document[windows]
-    in_row = np.diff(row_starts)
-    before = np.cumsum(length) - length  # tokens of the windows before, over all rows
-    row = np.repeat(np.arange(shape[0]), in_row)
-    at = row * shape[1] + before - before[row_starts[:-1]][row]  # the window's first slot in the flat batch
-    slot = np.repeat(at, length) + within
-    asked = (flags & LOSS) != 0
-    if not lay.overlap_loss:
-        asked &= within >= np.repeat(lay.context[windows], length)
-    out = {
-        "input_ids": np.full(shape, source.padding_id, np.int32),
-        "labels": np.full(shape, -100, np.int32),
-        "segment_ids": np.zeros(shape, np.int32),
-        "position_ids": np.zeros(shape, np.int32),
-        "task_ids": np.zeros(shape, np.int32),
-        "instruction_labels": np.full(shape, -100, np.int32),
-        "fact_targets": np.full(shape, -1.0, np.float32),
-        "sample_ids": np.asarray(sample_ids, np.int32),
-    }
-    flat = {name: array.reshape(-1) for name, array in out.items()}
-    flat["input_ids"][slot] = inputs
-    flat["labels"][slot] = np.where(asked, targets, np.int32(-100))
-    flat["segment_ids"][slot] = np.repeat(_ranges(in_row).astype(np.int32) + 1, length)
-    flat["position_ids"][slot] = within
+    shape = (len(row_starts) - 1, lay.sequence_length)
+    length, document = lay.length[windows], lay.document[windows]
+    before = np.cumsum(length, dtype=np.int32) - length
+    # np.repeat spreads a value of each window over its tokens; indexing would take three times as long.
+    within = np.arange(len(inputs), dtype=np.int32)
+    within -= np.repeat(before, length)
+    asked = (flags & LOSS).view(bool)
+    context = lay.context[windows]
+    if not lay.overlap_loss and context.any():
+        asked &= within >= np.repeat(context, length)
+    # A window's first slot in the flat batch, and its number in its row.
+    row = np.repeat(np.arange(shape[0]), np.diff(row_starts))
+    first = row * shape[1] + before - before[row_starts[:-1]][row]
+    segment = np.repeat((np.arange(len(windows)) - row_starts[:-1][row] + 1).astype(np.int32), length)
+    # Where every row is full, token i of the batch is slot i.
+    full = len(inputs) == shape[0] * shape[1]
+    slot = slice(None) if full else np.arange(len(inputs)) + np.repeat(first - before, length)
+    labels = np.where(asked, targets, _NO_LOSS)
+    flat, truths = _empty(shape, source.padding_id)
+    flat[0][slot], flat[1][slot], flat[2][slot], flat[3][slot] = inputs, labels, segment, within
     task, truth = store.task_ids[document], store.truth[document]
     last = lay.begin[windows] + length + 1 == store.offsets[document + 1]  # the window ends its document
     if task.any():
-        flat["task_ids"][slot] = np.repeat(task, length)
+        flat[4][slot] = np.repeat(task, length)
         here = last & (task > 0)
-        flat["instruction_labels"][(at + length - 1)[here]] = task[here]
-    known = last & ~np.isnan(truth)
+        flat[5][(first + length - 1)[here]] = task[here]
+    known = last & (truth == truth)
     if known.any():
-        flat["fact_targets"][(at + length - 1)[known]] = truth[known]
-    return out
+        truths[(first + length - 1)[known]] = truth[known]
+    return flat.reshape(7, *shape)
+
+
+def as_batch(block: np.ndarray, sample_ids: np.ndarray) -> dict[str, np.ndarray]:
+    """``block`` (7, B, S) by name, without a copy: the contract of every consumer.
+
+    ``input_ids``, ``labels`` (-100 = no loss; already shifted: labels[i] is the token after
+    input i), ``segment_ids`` (0 = padding, then 1, 2, ... for each window of the row),
+    ``position_ids`` (restart at 0 with each segment), ``task_ids``, ``instruction_labels``
+    (the task id at the last input of a task document, else -100): int32 (B, S).
+    ``fact_targets``: float32 (B, S), the truth at the last input of a document that has
+    one, else -1. ``sample_ids``: (B,) int32, as given.
+    """
+    batch = dict(zip(_INTEGERS, block))
+    batch["fact_targets"] = block[6].view(np.float32)
+    batch["sample_ids"] = np.asarray(sample_ids, np.int32)
+    return batch
+
+
+def _empty(shape: tuple[int, int], padding_id: int) -> tuple[np.ndarray, np.ndarray]:
+    """A block of padding as (7, B*S), and its truths (B*S,) float32, which are the bits of its last part."""
+    flat = np.zeros((7, shape[0] * shape[1]), np.int32)
+    truths = flat[6].view(np.float32)
+    flat[0] = padding_id
+    flat[1] = flat[5] = _NO_LOSS
+    truths[:] = -1.0
+    return flat, truths
 
 
 def _ranges(counts: np.ndarray) -> np.ndarray:
