@@ -35,22 +35,23 @@ PROGRAMS = {
     "one echo": 'echo "hello <b>world</b>"',
     "python": "import os\n\nPAGE = '''\n<html><body>\n<h1>%s</h1>\n<p>text</p><br>\n</body></html>\n'''\n\n\n"
     "def page(title):\n    # a <br> in a comment\n    return PAGE % title\n",
-    "python docstring": 'def f(x):\n    """Draw <b>x</b>.\n\n    Long prose about <i>it</i><br>\n    and more of it.\n    """\n'
+    "python docstring": 'def f(x):\n    """Draw <b>x</b>.\n\n    Prose about <i>it</i><br>\n    and more.\n    """\n'
     "    return x\n",
     "template literal": "const row = (x) => `\n  <tr>\n    <td>${x}</td>\n  </tr>\n`;\nel.innerHTML = row(1);\n",
     "php": "<?php\n$name = 'x';\necho <<<HTML\n<p>Hello <b>$name</b></p>\n<br>\nHTML;\n?>\n<p>footer</p>\n",
     "php heredoc": "$page = <<<HTML\n<div class=\"x\">\n  <p>one</p>\n</div>\nHTML;\nprint($page);\n",
     "go": "package main\n\nimport \"fmt\"\n\nfunc main() {\n\tfmt.Println(\"<b>x</b> and <i>y</i>\")\n"
     "\tfmt.Println(\"a <br> b\")\n}\n",
-    "kotlin": 'fun page(): String {\n    val text = """\n        <p>one</p>\n        <p>two</p>\n    """\n    return text\n}\n',
+    "kotlin": 'fun page(): String {\n    val text = """\n        <p>one</p>\n        <p>two</p>\n    """\n'
+    '    return text\n}\n',
     "ruby": "class Page\n  def to_s\n    body = \"a <b>#{@title}</b> c\"\n    return body\n  end\nend\n",
     "sql": "INSERT INTO posts (id, body) VALUES (1, 'one <p>two</p>');\nINSERT INTO posts VALUES (2, '<br>');\n",
     "vue": "<template>\n  <p>{{ text }}</p>\n</template>\n\n<script setup>\nconst text = 'x'\n</script>\n",
     "script": "<script>\ndocument.write('<p>one</p>');\n</script>\n",
-    "minified": '!function(e){"use strict";var t=e.x;t.innerHTML="a<b>"+t.y+"</b><br>",e.z=function(){return t}}(window);',
+    "minified": '!function(e){"use strict";var t=e.x;t.innerHTML="a<b>"+t.y+"</b><br>",e.z=t}(window);',
     "rss": '<rss version="2.0"><channel><title>News</title><link>https://example.org</link>\n'
     "<item><title>One</title><description>&lt;p&gt;text</description></item></channel></rss>\n",
-    "atom": "<?xml version='1.0'?>\n<feed xmlns='http://www.w3.org/2005/Atom'><title>x</title><link href=\"y\"/></feed>\n",
+    "atom": "<?xml version='1.0'?>\n<feed xmlns='urn:x'><title>x</title><link href=\"y\"/></feed>\n",
     "pom": "<project>\n  <name>x</name>\n  <dependencies>\n    <dependency><artifactId>y</artifactId></dependency>\n"
     "  </dependencies>\n  <source>1.8</source>\n</project>\n",
     "svg": '<svg xmlns="http://www.w3.org/2000/svg"><title>x</title><path d="M0 0"/></svg>\n',
@@ -74,8 +75,8 @@ MARKUP = {
         "I get an error here, see below. What is wrong?\nThanks; and sorry (again).\n",
     ),
     "post with code": (
-        "<p>I tried this:</p>\n<pre><code>int main() {\n    x = a&lt;b;\n    return 0;\n}</code></pre>\n<p>It fails.</p>",
-        "I tried this:\n\nint main() {\n    x = a<b;\n    return 0;\n}\n\nIt fails.",
+        "<p>I tried this:</p>\n<pre><code>int main() {\n    x = a&lt;b;\n    return 0;\n}</code></pre>\n<p>Why?</p>",
+        "I tried this:\n\nint main() {\n    x = a<b;\n    return 0;\n}\n\nWhy?",
     ),
     "blog": ('<p>Read <a href="/x">this</a>:</p>\n<p>“Well,” he said.</p>', "Read this:\n\n“Well,” he said."),
     "page of scripts": (

@@ -23,7 +23,7 @@ from workbench.model.transformer import Transformer
 from workbench.train.optimizing import learning_rate_at
 from workbench.train.step import TrainState, TrainStep
 
-EVALUATIONS = 8  # a run, evenly spaced in unique tokens
+EVALUATIONS = 6  # a run, evenly spaced in unique tokens
 
 
 @dataclass(frozen=True)
