@@ -1,5 +1,6 @@
 """The command line: one line for a mistake, the exit code a script can act on, the report's path."""
 
+import json
 import subprocess
 import sys
 
@@ -37,6 +38,11 @@ def one_line(capsys):
         (["report", "r"], "no such run folder"),
         (["refresh"], "no notebook in ./notebooks"),
         (["rnu"], "No such command 'rnu'"),
+        (["prepare", "nothing.txt", "--tokenizer", "t", "--out", "r", "-p", "overlp=0.1"], "did you mean 'overlap'?"),
+        (["prepare", "nothing.txt", "--tokenizer", "t", "--out", "r", "-p", "overlap=much"], "expected float like 0.25"),
+        (["prepare", "nothing.txt", "--tokenizer", "./t", "--out", "r"], "tokenizer='./t': no such folder"),
+        (["prepare", "nothing.txt", "--out", "r"], "Missing option '--tokenizer'"),
+        (["prepare", "01_a.ipynb", "--tokenizer", "./t", "--out", "r", "--workers", "0"], "--workers"),
     ],
 )
 def test_mistakes_are_one_line_and_start_nothing(tmp_path, monkeypatch, capsys, arguments, message):
@@ -103,6 +109,7 @@ def test_a_tokenizer_is_trained_on_ones_own_files_and_loads(tmp_path, capsys):
     assert seen.out.strip() == str(out) and "1 documents, 291 entries; left out:" in seen.err
     tokenizer = load_tokenizer(str(out))
     assert decode(tokenizer, encode(tokenizer, "猫 cat 😀").ids) == "猫 cat 😀"
+    assert tokenizer.init_kwargs["cleaning"]["unicode_form"] == "NFC", "it does not remember its cleaning"
     assert main(["tokenizer", str(tmp_path), "--out", str(out)]) == 2
     assert "it is there already" in capsys.readouterr().err
 
@@ -111,3 +118,32 @@ def test_a_tokenizer_of_nothing_is_refused(tmp_path, capsys):
     (tmp_path / "empty.txt").write_text("")
     assert main(["tokenizer", str(tmp_path), "--out", str(tmp_path / "t")]) == 2
     assert "no usable text" in capsys.readouterr().err
+
+
+def test_a_corpus_is_prepared_once_and_opened_by_its_folder(tmp_path, capsys, samples, monkeypatch):
+    monkeypatch.setenv("WORKBENCH_PROGRESS", "log")
+    (tmp_path / "a.jsonl").write_text("\n".join(f'{{"body": "第{i}篇 of many", "title": "t"}}' for i in range(250)))
+    out = tmp_path / "corpus"
+    command = ["prepare", str(tmp_path / "a.jsonl"), "--tokenizer", str(samples / "tokenizer"), "--out", str(out)]
+    assert main(command) == 2  # the field is called otherwise
+    assert "no usable text is left (250 × missing field)" in one_line(capsys)
+    command += ["-p", "text_field=body", "-p", "instruction_share=0.1"]
+    for _ in range(2):
+        assert main(command) == 0
+        told = capsys.readouterr()
+        assert told.out == f"{out / 'ledger.json'}\n" and "250 documents" in told.err and "mixture:" in told.err
+    ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
+    assert ledger["documents"]["read"] == 250 and ledger["documents"]["instructions"] > 20
+    base = ledger["tokens"]["base"]
+    assert base["tokens_in"] == base["targets_with_loss"] + base["targets_without_loss"] + base["first_tokens"]
+    assert main([*command, "-p", "seed=3"]) == 2
+    assert "was made with other settings" in one_line(capsys)
+
+    from workbench.config import DataConfig
+    from workbench.data.pipeline import open_corpus
+    from workbench.data.tokenizing import load_tokenizer
+
+    settings = {"text_field": "body", "instruction_share": 0.1, "base_share": 0.9, "task_share": 0.0}
+    config = DataConfig(data=str(out), tasks="", tokenizer=str(out / "tokenizer"), **settings)
+    opened = open_corpus(config, load_tokenizer(out / "tokenizer"), tmp_path / "unused")
+    assert opened.fingerprint == ledger["fingerprint"]

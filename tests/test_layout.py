@@ -7,7 +7,7 @@ from workbench.data import layout as module
 from workbench.data.layout import layout_name, make_layout, open_layout
 from workbench.data.store import CUT, LOSS, Entry, TokenStore
 
-ARRAYS = ("document", "begin", "length", "context", "rows")
+ARRAYS = ("windows", "document", "begin", "length", "context", "rows")
 
 
 @pytest.fixture

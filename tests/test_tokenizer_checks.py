@@ -6,10 +6,11 @@ import pytest
 from tokenizer_zoo import EOS, TEXTS, ZOO, bert_like, byte_level, gpt2_like, unigram, with_special
 from tokenizers import AddedToken, models, processors
 
+from workbench.data.cleaning import CleaningPolicy
 from workbench.data.encoding import Encoder
 from workbench.data.tokenizer_checks import IMPOSSIBLE_BYTES, _byte_characters, tokenizer_checks
 from workbench.data.tokenizer_training import train_tokenizer
-from workbench.data.tokenizing import begin_id, spec_of
+from workbench.data.tokenizing import begin_id, load_tokenizer, spec_of
 from workbench.errors import SettingError
 
 NAMES = [
@@ -19,6 +20,7 @@ NAMES = [
     "id 0",
     "vocabulary",
     "same tokens each time",
+    "cleaning",
     "control strings",
     "byte coverage",
 ]
@@ -40,7 +42,7 @@ def test_one_trained_here_passes_all():
 def test_no_end_of_text_is_told_and_not_raised():
     checks = checked(gpt2_like())
     assert not checks["end of text"].ok and "eos_token" in checks["end of text"].note
-    assert list(checks) == NAMES[:6]
+    assert list(checks) == NAMES[:7]
 
 
 def test_padding_that_is_missing_or_the_end_of_text_is_fine():
@@ -134,3 +136,13 @@ def test_the_probes_hold_every_byte_that_utf8_has():
 def test_a_slow_tokenizer_is_refused():
     with pytest.raises(SettingError, match="not a fast one"):
         tokenizer_checks(object())
+
+
+def test_a_policy_other_than_that_of_the_training_text_is_told(samples):
+    tokenizer = load_tokenizer(str(samples / "tokenizer"))
+    same = {c.name: c for c in tokenizer_checks(tokenizer, policy=CleaningPolicy())}["cleaning"]
+    assert same.ok and "as the data is" in same.note
+    other = {c.name: c for c in tokenizer_checks(tokenizer, policy=CleaningPolicy(unicode_form="NFKC"))}["cleaning"]
+    assert not other.ok and "unicode_form='NFC', now 'NFKC'" in other.note
+    unknown = {c.name: c for c in tokenizer_checks(ZOO["gpt2"], policy=CleaningPolicy())}["cleaning"]
+    assert unknown.ok and "does not say" in unknown.note

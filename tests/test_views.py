@@ -2,10 +2,12 @@
 
 import io
 import json
+import re
 from contextlib import redirect_stdout
 
 import numpy as np
 import plotly.graph_objects as go
+from IPython.display import HTML
 import pytest
 
 from workbench.data.cleaning import CleaningPolicy, clean
@@ -13,6 +15,9 @@ from workbench.errors import SettingError
 from workbench.run_folder import read_lines
 from workbench.train.scaling import simulate_limit
 from workbench.config import TrainConfig
+from workbench.data.ledger import Ledger
+from workbench.data.sharding import RankBalance
+from workbench.data.windows import cut_windows
 from workbench.views import data, diagnosis, masks, text, training
 from workbench.views import show as room
 from workbench.views.panels import Panel, slider
@@ -92,3 +97,40 @@ def test_a_mask_picture_counts_what_is_visible():
     picture, text = masks.mask_picture(np.tril(np.ones((3, 3), bool)), list("abc"), "causal")
     assert "6 of 9 pairs visible, a query sees 1 to 3 keys" in text
     assert list(picture.data[0].z[0]) == [1, 0, 0]
+
+
+def test_a_panel_of_html_follows_its_controls():
+    shown = Panel("words", {"k": slider("k", 1, [1, 2])}, lambda k: (HTML(f"<b>{k}</b>"), f"k is {k}"))
+    shown.controls["k"].value = 2
+    assert shown.figure.value == "<b>2</b>" and repr(shown) == "<words: k=2 → k is 2>"
+
+
+def test_windows_on_the_text_show_each_token_once_in_colour():
+    pieces = ["", *"一二三四五六七八九十甲乙丙丁戊己庚辛壬癸", "⏹"]
+    cut = cut_windows(np.array([22]), np.ones(22, bool), 16, 0.25)
+    page = text.windows_on_text(pieces, cut).data
+    coloured = re.findall(r'background:#(?!e3e7eb)\w+">([^<]*)<', page)
+    assert "".join(coloured) == "".join(pieces) and len(cut) == 2
+    # In grey: the first token of the document; then the four of context and the last of the window before.
+    assert page.count("#e3e7eb") == 1 + 5
+
+
+def test_the_waterfall_ends_at_zero_and_names_what_was_dropped():
+    ledger = Ledger(tokens_in=10, targets_with_loss=5, targets_without_loss=2, first_tokens=2, dropped={"alone": 1})
+    picture, told = data.ledger_waterfall(ledger, "base")
+    assert sum(picture.data[0].y) == 0 and "dropped: alone" in picture.data[0].x and "1 dropped" in told
+
+
+def test_rank_balance_shows_every_rank_of_every_way():
+    even = RankBalance("one permutation", 1.0, 0, np.full((2, 3), 1 / 3), np.array([5.0, 5.0]))
+    split = RankBalance("contiguous", 1.0, 0, np.eye(2, 3), np.array([4.0, 9.0]))
+    picture, told = data.rank_balance([even, split], ["a", "b", "c"])
+    assert list(picture.data[0].y) == ["one permutation · rank 0", "one permutation · rank 1", "contiguous · rank 0", "contiguous · rank 1"]
+    assert "contiguous: domains differ by up to 100% between ranks, loss by 5.00 nats" in told
+
+
+def test_overlap_curves_have_a_band_an_arm():
+    losses = {"overlap 0": np.array([[3.0, 2.0], [3.2, 2.2]]), "overlap 0.5": np.array([[2.0, 1.0], [2.0, 1.0]])}
+    picture, told = data.overlap_curves(losses, {name: np.array([10, 20]) for name in losses})
+    assert [t.name for t in picture.data if t.name] == ["overlap 0", "overlap 0.5"]
+    assert "overlap 0: 2.100 (±0.100), overlap 0.5: 1.000 (±0.000)" in told and "2 seeds" in told

@@ -93,7 +93,11 @@ def prepare_command(
     settings = parse_assignments(given)
     from workbench.preparing import prepare_corpus
 
-    corpus = prepare_corpus(data, out, tokenizer, tasks, settings, workers)
+    try:
+        corpus = prepare_corpus(data, out, tokenizer, tasks, settings, workers)
+    except KeyboardInterrupt:
+        print("workbench: what is done is kept; the same command continues from there", file=sys.stderr)
+        raise
     facts = corpus.preparation
     left_out = {**facts.rejected, **facts.dropped}
     print(
@@ -119,28 +123,19 @@ def prepare_command(
 @click.option(
     "--han-run", default=4, show_default=True, type=click.IntRange(min=1), help="Most Chinese characters in a token."
 )
-def tokenizer_command(data: Sequence[str], out: Path, vocab_size: int, han_run: int) -> int:
+@click.option("-p", "given", multiple=True, metavar="NAME=VALUE", help="A setting of the data; may be repeated.")
+def tokenizer_command(data: Sequence[str], out: Path, vocab_size: int, han_run: int, given: Sequence[str]) -> int:
     """Train a byte-level BPE tokenizer on DATA (files, folders or globs) for -p TOKENIZER=FOLDER.
 
-    Texts are cleaned as the data pipeline cleans them. What cannot be read is counted and left out.
+    Texts are read and cleaned as the data pipeline does with the same settings, and the folder
+    remembers how. What cannot be read is counted and left out.
     """
-    from collections import Counter
+    settings = parse_assignments(given)
+    from workbench.preparing import tokenizer_of
 
-    from workbench.data.cleaning import clean
-    from workbench.data.documents import read_documents
-    from workbench.data.tokenizer_training import train_tokenizer
-
-    if out.exists():
-        raise UserError(f"--out {out}: it is there already; name a new folder")
-    rejected: Counter = Counter()
-    documents = read_documents(list(data), on_reject=lambda r: rejected.update([r.kind]))
-    texts = [clean(document.text).text for document in documents]
-    if not texts:
-        raise UserError(f"no usable text in {', '.join(data)} ({dict(rejected) or 'no documents'})")
-    trained = train_tokenizer(texts, vocab_size, han_run=han_run)
-    trained.save_pretrained(out)
+    trained, documents, rejected = tokenizer_of(data, out, vocab_size, han_run, settings)
     left_out = f"; left out: {dict(rejected)}" if rejected else ""
-    print(f"{len(texts):,} documents, {len(trained):,} entries{left_out}", file=sys.stderr)
+    print(f"{documents:,} documents, {len(trained):,} entries{left_out}", file=sys.stderr)
     click.echo(out)
     return 0
 

@@ -102,15 +102,20 @@ def rates(corpus: Corpus, batches: int, rounds: int) -> dict:
         for step in range(batches):
             corpus.samples(np.arange(step * ROWS, (step + 1) * ROWS))
 
-    def dataset() -> None:
+    def in_order() -> None:
         for _ in corpus.batches(ROWS, steps=batches):
             pass
 
-    def two_threads() -> None:
-        for _ in corpus.batches(ROWS, steps=batches, workers=2):
+    def through_mindspore() -> None:
+        for _ in corpus.batches(ROWS, steps=batches, workers=1):
             pass
 
-    ways = {"bare memory map": bare, "samples()": direct, "batches()": dataset, "batches(), 2 workers": two_threads}
+    ways = {
+        "bare memory map": bare,
+        "samples()": direct,
+        "batches()": in_order,
+        "batches(), mindspore.dataset": through_mindspore,
+    }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():

@@ -27,8 +27,9 @@ from workbench.data.windows import cut_windows
 from workbench.run_folder import write_json
 
 BLOCK = 1 << 22  # tokens packed together: enough for full rows, little in memory
-_ARRAYS = {"document": "i8", "begin": "i8", "length": "i4", "context": "i4", "rows": "i8"}
-_VERSION = 1  # raise it when the same store and settings give other rows than before
+_ARRAYS = {"windows": "i8", "rows": "i8"}
+_WIDTH = 4  # numbers a window: begin, length, context, document
+_VERSION = 2  # raise it when the same store and settings give other rows than before
 
 
 @dataclass(frozen=True)
@@ -36,21 +37,35 @@ class Layout:
     """P windows in the order of their rows, and R rows.
 
     Window p reads ``tokens[begin[p] : begin[p] + length[p]]`` of the store and belongs to
-    ``document[p]``; its first ``context[p]`` targets are another window's. Row r holds windows
-    ``rows[r]`` to ``rows[r + 1] - 1``; ``rows`` is (R + 1,).
+    ``document[p]``; its first ``context[p]`` targets are another window's. The four are the columns
+    of ``windows`` (P, 4), side by side so that reading a window at random touches one place. Row r
+    holds windows ``rows[r]`` to ``rows[r + 1] - 1``; ``rows`` is (R + 1,).
     """
 
     sequence_length: int
     overlap_loss: bool
-    document: np.ndarray
-    begin: np.ndarray
-    length: np.ndarray
-    context: np.ndarray
+    windows: np.ndarray
     rows: np.ndarray
     ledger: Ledger
 
     def __len__(self) -> int:
         return len(self.rows) - 1
+
+    @property
+    def begin(self) -> np.ndarray:
+        return self.windows[:, 0]
+
+    @property
+    def length(self) -> np.ndarray:
+        return self.windows[:, 1]
+
+    @property
+    def context(self) -> np.ndarray:
+        return self.windows[:, 2]
+
+    @property
+    def document(self) -> np.ndarray:
+        return self.windows[:, 3]
 
 
 def make_layout(store: TokenStore, sequence_length: int, overlap: float, overlap_loss: bool = False) -> Layout:
@@ -59,9 +74,9 @@ def make_layout(store: TokenStore, sequence_length: int, overlap: float, overlap
     for arrays, part in _blocks(store, sequence_length, overlap, overlap_loss):
         parts.append(arrays)
         ledger += part
-    joined = {name: np.concatenate([p[name] for p in parts] or [np.empty(0, np.int64)]) for name in _ARRAYS}
-    joined["rows"] = np.concatenate([[0], joined["rows"]]).astype(np.int64)
-    return Layout(sequence_length, overlap_loss, **joined, ledger=ledger.check())
+    windows, rows = (np.concatenate([np.empty(0, np.int64), *(p[name] for p in parts)]) for name in _ARRAYS)
+    rows = np.concatenate([[0], rows]).astype(np.int64)
+    return Layout(sequence_length, overlap_loss, windows.reshape(-1, _WIDTH), rows, ledger.check())
 
 
 def open_layout(
@@ -71,7 +86,9 @@ def open_layout(
     if not (folder / "layout.json").is_file():
         _write(folder, store, sequence_length, overlap, overlap_loss)
     facts = json.loads((folder / "layout.json").read_text(encoding="utf-8"))
-    return Layout(sequence_length, overlap_loss, **open_arrays(folder, _ARRAYS), ledger=Ledger(**facts["ledger"]))
+    found = open_arrays(folder, _ARRAYS)
+    windows = found["windows"].reshape(-1, _WIDTH)
+    return Layout(sequence_length, overlap_loss, windows, found["rows"], Ledger(**facts["ledger"]))
 
 
 def layout_name(sequence_length: int, overlap: float, overlap_loss: bool) -> str:
@@ -116,13 +133,12 @@ def _blocks(
             windows = widen(windows, rows, sequence_length, cuts, bounds - bounds[0])
         ledger = make_ledger(bounds, (flags & LOSS).astype(bool), windows, rows, sequence_length, overlap_loss)
         at = rows.window
-        arrays = {
-            "document": first + windows.document[at],
-            "begin": bounds[windows.document[at]] + windows.start[at],
-            "length": windows.length[at],
-            "context": (windows.loss_from - windows.start - 1)[at],
-            "rows": windows_before + rows.first[1:],
-        }
-        yield arrays, ledger
+        columns = (
+            bounds[windows.document[at]] + windows.start[at],
+            windows.length[at],
+            (windows.loss_from - windows.start - 1)[at],
+            first + windows.document[at],
+        )
+        yield {"windows": np.stack(columns, axis=1).ravel(), "rows": windows_before + rows.first[1:]}, ledger
         windows_before += len(windows)
         first = last

@@ -16,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 _ROUNDS = 8
+_FEW = 64  # indices up to which plain integers are quicker than arrays
 _MASK64 = (1 << 64) - 1
 _A, _B, _C = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -40,6 +41,9 @@ def permute(index: np.ndarray | int, n: int, key: int) -> np.ndarray:
     """Where ``index`` (int array of any shape, values in 0..n-1) lies after shuffling n items by ``key``."""
     if n < 1:
         raise ValueError(f"permute: n={n}, expected at least 1")
+    if np.size(index) <= _FEW:
+        few = [permute_one(i, n, key) for i in np.ravel(index).tolist()]
+        return np.array(few, np.int64).reshape(np.shape(index))
     value = np.atleast_1d(np.asarray(index, dtype=np.uint64))  # NumPy warns of overflow in scalars only
     if value.size and int(value.max()) >= n:
         raise ValueError(f"permute: index {int(value.max())} is outside 0..{n - 1}")

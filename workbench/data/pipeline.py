@@ -11,8 +11,10 @@ checkpoint keeps of it; ``resume`` gives the position back, or refuses where any
 Tokens come from the prepared stores, or, with ``tokenise="dataset"``, are made again from the
 clean text inside the ``mindspore.dataset`` pipeline; the batches are the same to the bit.
 
-Batches are made whole inside one GeneratorDataset: collating single rows with ``.batch`` costs
-about 85 microseconds a row (see MINDSPORE on rows of ``mindspore.dataset``; measured 2026-11-29).
+A batch is made whole, in the thread that asks for it. Going through ``mindspore.dataset`` costs
+more than it saves here: 8.6 million positions a second against 19.4 (sequence 256, 32 rows, medians
+of 2 to 4 rounds in one process, 2 cores, 2026-11-30), since both threads want the interpreter. It is
+there for the dataset's own tokenising and for pipelines that need one.
 """
 
 from dataclasses import dataclass
@@ -94,25 +96,31 @@ class Corpus:
         steps: int,
         rank: int = 0,
         ranks: int = 1,
-        workers: int = 1,
+        workers: int = 0,
         tokenise: str = "store",
     ) -> Iterator[dict[str, np.ndarray]]:
-        """``steps`` batches from ``position`` on, through ``mindspore.dataset``.
+        """``steps`` batches from ``position`` on.
 
         ``batch_size`` counts samples over all ranks; each batch holds this rank's
-        ``batch_size / ranks``. ``tokenise`` is ``store`` or ``dataset``; ``workers`` threads make
-        batches side by side. Neither changes what comes out. Raises SettingError for what cannot be.
+        ``batch_size / ranks``. ``tokenise`` is ``store`` or ``dataset``. Batches are made here, in
+        the thread that asks for them, or, with ``workers`` of one or more and where the dataset
+        tokenises, in so many threads of a ``mindspore.dataset`` pipeline. None of this changes what
+        comes out. Raises SettingError for what cannot be.
         """
-        import mindspore.dataset as ds
-
         if batch_size % ranks:
             raise SettingError(f"batch_size={batch_size} is not a multiple of the {ranks} ranks")
         if tokenise not in ("store", "dataset"):
             raise SettingError(f"tokenise={tokenise!r} is not allowed: store or dataset")
         again = Retokeniser(spec_of(self.tokenizer)) if tokenise == "dataset" else None
         rows = _Rows(self, batch_size, position, steps, rank, ranks, again)
+        if not workers and again is None:
+            for step in range(steps):
+                yield as_batch(*rows[step])
+            return
+        import mindspore.dataset as ds
+
         pipeline = ds.GeneratorDataset(
-            rows, ["block", "sample_ids"], shuffle=False, num_parallel_workers=workers, python_multiprocessing=False
+            rows, ["block", "sample_ids"], shuffle=False, num_parallel_workers=max(1, workers), python_multiprocessing=False
         )
         # Two columns, not eight: each costs mindspore.dataset some fifty microseconds a batch.
         for columns in pipeline.create_tuple_iterator(output_numpy=True, num_epochs=1):
@@ -146,17 +154,25 @@ class Corpus:
         self, source: np.ndarray, row: np.ndarray, again: Retokeniser | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """The block (7, B, S) and the sample numbers (B,) of rows ``row`` of sources ``source``."""
-        first = np.cumsum([0, *(drawn.samples for drawn in self.mixture.sources)])
-        ids = first[source] + row
-        out = np.empty((7, len(row), self.config.sequence_length), np.int32)
-        for s in np.unique(source).tolist():
+        ids = self._first[source] + row
+        present = set(source.tolist())
+        parts = []
+        for s in sorted(present):
             here = source == s
             drawn = self.sources[self.mixture.sources[s].name]
-            part = drawn.block(row[here]) if again is None else again.block(drawn, row[here])
-            if len(part[0]) == len(row):
-                return part, ids
+            rows = row[here] if len(present) > 1 else row
+            parts.append((here, drawn.block(rows) if again is None else again.block(drawn, rows)))
+        if len(parts) == 1:
+            return parts[0][1], ids
+        out = np.empty((7, len(row), self.config.sequence_length), np.int32)
+        for here, part in parts:
             out[:, here] = part
         return out, ids
+
+    @cached_property
+    def _first(self) -> np.ndarray:
+        """The number of the first sample of each source."""
+        return np.cumsum([0, *(drawn.samples for drawn in self.mixture.sources)])
 
 
 class _Rows:
@@ -168,20 +184,20 @@ class _Rows:
         self.corpus, self.steps, self.again = corpus, steps, again
         self.batch_size, self.each = batch_size, batch_size // ranks
         self.first = position + rank * self.each
-        self.at_once = max(1, _AHEAD // self.each)  # steps
+        self.together = max(1, _AHEAD // self.each)  # steps
         self.located: tuple[int, np.ndarray, np.ndarray] = (-1, np.empty(0), np.empty(0))
 
     def __len__(self) -> int:
         return self.steps
 
-    def __getitem__(self, step: int) -> tuple[np.ndarray, ...]:
-        block, within = divmod(int(step), self.at_once)
+    def __getitem__(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        group, within = divmod(int(step), self.together)
         kept, source, row = self.located
-        if kept != block:
-            steps = np.arange(block * self.at_once, min(self.steps, (block + 1) * self.at_once))
+        if kept != group:
+            steps = np.arange(group * self.together, min(self.steps, (group + 1) * self.together))
             positions = (self.first + steps[:, None] * self.batch_size + np.arange(self.each)).ravel()
             _, source, row = self.corpus.mixture.locate(positions)
-            self.located = (block, source, row)
+            self.located = (group, source, row)
         part = slice(within * self.each, (within + 1) * self.each)
         return self.corpus._block(source[part], row[part], self.again)
 

@@ -20,22 +20,22 @@ class Retokeniser:
 
     def block(self, source: SampleSource, rows: np.ndarray) -> np.ndarray:
         """As ``SampleSource.block``; raises AssertionError where the text gives other tokens than it did before."""
-        store, lay = source.store, source.layout
-        windows, row_starts = source.windows_of(rows)
-        documents = lay.document[windows]
-        wanted = np.unique(documents).tolist()
+        store = source.store
+        pieces = source.pieces_of(rows)
+        wanted = np.unique(pieces[pieces[:, 4] > 0, 3]).tolist()
         made = tokenise(self.encoder, [rendered_of(store.record(d)) for d in wanted])
         for d, (tokens, _) in zip(wanted, made):
             if len(tokens) != store.offsets[d + 1] - store.offsets[d]:
                 raise AssertionError(f"document {d} of {source.name} gives {len(tokens)} tokens, not those of the store")
         of = dict(zip(wanted, made))
         inputs, targets, flags = [], [], []
-        for window, d in zip(windows.tolist(), documents.tolist()):
-            start = int(lay.begin[window] - store.offsets[d])
-            stop = start + int(lay.length[window])
-            tokens, marks = of[d]
-            inputs.append(tokens[start:stop])
-            targets.append(tokens[start + 1 : stop + 1])
-            flags.append(marks[start + 1 : stop + 1])
-        joined = (np.concatenate(part) for part in (inputs, targets, flags))
-        return collate(source, windows, row_starts, *joined)
+        for begin, length, _, d, number in pieces.tolist():
+            if number:
+                tokens, marks = of[d]
+                start = begin - int(store.offsets[d])
+            else:
+                tokens, marks, start = np.zeros(length + 1, np.int32), np.zeros(length + 1, np.uint8), 0
+            inputs.append(tokens[start : start + length])
+            targets.append(tokens[start + 1 : start + length + 1])
+            flags.append(marks[start + 1 : start + length + 1])
+        return collate(source, pieces, *(np.concatenate(part) for part in (inputs, targets, flags)))

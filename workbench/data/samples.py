@@ -10,10 +10,12 @@ Does not do: delete files, or overwrite anything but the files it makes.
 import json
 import random
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Iterable
 
 from workbench.data.articles import Article, write_articles
+from workbench.data.cleaning import CleaningPolicy
 from workbench.data.sample_faults import broken_files, daily_rows, healthy_rows, kernel_logs, sick_rows
 from workbench.data.sample_pages import make_pages
 from workbench.data.sample_tasks import evaluation_chains, make_tasks
@@ -53,6 +55,7 @@ def tokenizer_files(texts: Iterable[str], vocab_size: int = VOCAB_SIZE) -> dict[
     tokenizer = train_tokenizer(texts, vocab_size)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
+        "cleaning": asdict(CleaningPolicy()),
         "unk_token": UNKNOWN,
         "bos_token": BEGIN,
         "eos_token": END,

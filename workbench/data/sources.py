@@ -41,10 +41,9 @@ class SampleSource:
     def pieces(self, row: int) -> list[tuple[int, int, int, int]]:
         """(document, start, stop, loss_from) of each window in a row, counted from its document's first token."""
         lay, out = self.layout, []
-        for p in range(int(lay.rows[row]), int(lay.rows[row + 1])):
-            document = int(lay.document[p])
-            start = int(lay.begin[p]) - int(self.store.offsets[document])
-            out.append((document, start, start + int(lay.length[p]), start + int(lay.context[p]) + 1))
+        for begin, length, context, document in lay.windows[lay.rows[row] : lay.rows[row + 1]].tolist():
+            start = begin - int(self.store.offsets[document])
+            out.append((document, start, start + length, start + context + 1))
         return out
 
     def batch(self, rows: np.ndarray, sample_ids: np.ndarray) -> dict[str, np.ndarray]:
@@ -55,34 +54,39 @@ class SampleSource:
         """``rows`` (B,) as one array (7, B, S) int32, the form in which batches travel."""
         if len(rows) == 1:
             return self._one(int(rows[0]))
-        windows, row_starts = self.windows_of(np.asarray(rows))
-        begin, length = self.layout.begin[windows], self.layout.length[windows]
-        before = np.cumsum(length, dtype=np.int64) - length
-        # Token i of the batch is token i + (begin - before) of the store, for the window it is in.
+        pieces = self.pieces_of(np.asarray(rows))
+        begin, length = pieces[:, 0], pieces[:, 1]
+        before = np.cumsum(length) - length
+        # Token i of the batch is token i + (begin - before) of the store, for the piece it is in.
         read = np.repeat(begin - before, length)
         read += np.arange(len(read))
-        inputs, flags = self.store.tokens[read], self.store.flags[read + 1]
+        inputs = self.store.tokens.take(read, mode="clip")  # what padding reads is thrown away
+        read += 1
+        flags = self.store.flags.take(read, mode="clip")
         targets = np.empty_like(inputs)
         targets[:-1] = inputs[1:]
-        ends = before + length - 1
-        targets[ends] = self.store.tokens[begin + length]  # the one target that the window does not read itself
-        return collate(self, windows, row_starts, inputs, targets, flags)
+        held = np.flatnonzero(pieces[:, 4])
+        ends = (before + length)[held] - 1  # the one target that a window does not read itself
+        targets[ends] = self.store.tokens[(begin + length)[held]]
+        return collate(self, pieces, inputs, targets, flags)
 
     def _one(self, row: int) -> np.ndarray:
         """The block of one row, window by window: a third of the time that ``collate`` takes for it."""
         lay, store = self.layout, self.store
         flat, truths = _empty((1, lay.sequence_length), self.padding_id)
         at = 0
-        for segment, p in enumerate(range(int(lay.rows[row]), int(lay.rows[row + 1])), 1):
-            begin, document = int(lay.begin[p]), int(lay.document[p])
-            end = begin + int(lay.length[p])
+        windows = lay.windows[lay.rows[row] : lay.rows[row + 1]].tolist()
+        for segment, (begin, length, context, document) in enumerate(windows, 1):
+            end = begin + length
             here = slice(at, at + end - begin)
             flat[0, here], flat[2, here], flat[3, here] = store.tokens[begin:end], segment, np.arange(end - begin)
             asked = (store.flags[begin + 1 : end + 1] & LOSS) != 0
             if not lay.overlap_loss:
-                asked[: int(lay.context[p])] = False
+                asked[:context] = False
             np.copyto(flat[1, here], store.tokens[begin + 1 : end + 1], where=asked)
             at = here.stop
+            if not store.has_labels:
+                continue
             task, truth = int(store.task_ids[document]), float(store.truth[document])
             flat[4, here] = task
             if end + 1 == store.offsets[document + 1]:  # the window ends its document
@@ -90,57 +94,63 @@ class SampleSource:
                 truths[at - 1] = truth if truth == truth else -1.0
         return flat.reshape(7, 1, lay.sequence_length)
 
-    def windows_of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(P,) the windows of ``rows``, and (B+1,) where each row's begin among them."""
-        first = self.layout.rows[rows]
-        count = self.layout.rows[rows + 1] - first
-        return np.repeat(first, count) + _ranges(count), np.concatenate([[0], np.cumsum(count)])
+    def pieces_of(self, rows: np.ndarray) -> np.ndarray:
+        """(P + B, 5) the windows of ``rows`` (B,), each row followed by its padding (of length 0, where it is full).
+
+        Columns as in ``Layout.windows``, and the number in the row, from 1; padding has number 0 and
+        a context that no position reaches.
+        """
+        lay = self.layout
+        first = lay.rows[rows]
+        count = lay.rows[rows + 1] - first
+        windows = lay.windows[np.repeat(first, count) + _ranges(count)]
+        ends = np.cumsum(count)
+        pieces = np.zeros((len(windows) + len(rows), 5), np.int64)
+        pad = ends + np.arange(len(rows))
+        held = np.ones(len(pieces), bool)
+        held[pad] = False
+        pieces[held, :4] = windows
+        pieces[held, 4] = _ranges(count) + 1
+        total = np.concatenate([[0], np.cumsum(windows[:, 1])])
+        pieces[pad, 1] = lay.sequence_length - (total[ends] - total[ends - count])
+        pieces[pad, 2] = lay.sequence_length
+        return pieces
 
 
 def collate(
-    source: SampleSource,
-    windows: np.ndarray,
-    row_starts: np.ndarray,
-    inputs: np.ndarray,
-    targets: np.ndarray,
-    flags: np.ndarray,
+    source: SampleSource, pieces: np.ndarray, inputs: np.ndarray, targets: np.ndarray, flags: np.ndarray
 ) -> np.ndarray:
-    """The block (7, B, S) of ``windows`` (P,), given the tokens they read.
+    """The block (7, B, S) of ``pieces`` (see ``pieces_of``), given the tokens they read.
 
-    ``row_starts`` (B+1,) says which windows are in which row; ``inputs``, ``targets`` and ``flags``
-    (T,) are the tokens read, those after them, and the flags of the latter.
+    ``inputs``, ``targets`` and ``flags`` (B*S,) are the tokens read, those after them, and the flags
+    of the latter; where there is padding they may hold anything.
     """
     lay, store = source.layout, source.store
-    shape = (len(row_starts) - 1, lay.sequence_length)
-    length, document = lay.length[windows], lay.document[windows]
-    before = np.cumsum(length, dtype=np.int32) - length
-    # np.repeat spreads a value of each window over its tokens; indexing would take three times as long.
-    within = np.arange(len(inputs), dtype=np.int32)
-    within -= np.repeat(before, length)
+    begin, length, context, document, number = pieces.T
+    flat, truths = _empty((1, len(inputs)), source.padding_id)
+    # np.repeat spreads a value of each piece over its tokens; indexing would take three times as long.
+    within = flat[3]
+    within += np.arange(len(inputs), dtype=np.int32)
+    before = np.cumsum(length) - length
+    within -= np.repeat(before.astype(np.int32), length)
     asked = (flags & LOSS).view(bool)
-    context = lay.context[windows]
-    if not lay.overlap_loss and context.any():
-        asked &= within >= np.repeat(context, length)
-    # A window's first slot in the flat batch, and its number in its row.
-    row = np.repeat(np.arange(shape[0]), np.diff(row_starts))
-    first = row * shape[1] + before - before[row_starts[:-1]][row]
-    segment = np.repeat((np.arange(len(windows)) - row_starts[:-1][row] + 1).astype(np.int32), length)
-    # Where every row is full, token i of the batch is slot i.
-    full = len(inputs) == shape[0] * shape[1]
-    slot = slice(None) if full else np.arange(len(inputs)) + np.repeat(first - before, length)
-    labels = np.where(asked, targets, _NO_LOSS)
-    flat, truths = _empty(shape, source.padding_id)
-    flat[0][slot], flat[1][slot], flat[2][slot], flat[3][slot] = inputs, labels, segment, within
-    task, truth = store.task_ids[document], store.truth[document]
-    last = lay.begin[windows] + length + 1 == store.offsets[document + 1]  # the window ends its document
-    if task.any():
-        flat[4][slot] = np.repeat(task, length)
+    unasked = np.where(number > 0, 0, context) if lay.overlap_loss else context
+    asked &= within >= np.repeat(unasked.astype(np.int32), length)
+    np.copyto(flat[1], targets, where=asked)
+    flat[0], flat[2] = inputs, np.repeat(number.astype(np.int32), length)
+    for start, size in zip(before[number == 0].tolist(), length[number == 0].tolist()):
+        if size:
+            flat[0, start : start + size], within[start : start + size] = source.padding_id, 0
+    if store.has_labels:
+        task, truth = store.task_ids[document], store.truth[document]
+        held = number > 0
+        last = held & (begin + length + 1 == store.offsets[document + 1])  # the piece ends its document
+        flat[4] = np.repeat(np.where(held, task, 0), length)
         here = last & (task > 0)
-        flat[5][(first + length - 1)[here]] = task[here]
-    known = last & (truth == truth)
-    if known.any():
-        truths[(first + length - 1)[known]] = truth[known]
-    return flat.reshape(7, *shape)
+        flat[5][(before + length - 1)[here]] = task[here]
+        known = last & ~np.isnan(truth)
+        truths[(before + length - 1)[known]] = truth[known]
+    return flat.reshape(7, -1, lay.sequence_length)
 
 
 def as_batch(block: np.ndarray, sample_ids: np.ndarray) -> dict[str, np.ndarray]:

@@ -5,6 +5,8 @@
     3 instruct   an exact share of the base documents becomes instruction and response
     4 tokenise   each part by itself, with begin and end of text around the document
 
+A document's fields ``task_type`` and ``truth`` become its task id and its truth label.
+
 Validation documents are chosen by the hash of their clean text, so the choice does not depend on
 order, file names or workers, and copies of one text are never on both sides. A corpus of fewer
 than ``SMALL`` documents gives the end of each longer document instead: a single book would
@@ -173,11 +175,11 @@ class Stages:
 
     def _sample(self, store: str, text: str, document: Document, block: Block) -> Rendered:
         if store != "perturbed":
-            return Rendered((text,), (True,), meta=document.meta)
+            return Rendered((text,), (True,), task_type=_task_type(document), truth=_truth(document), meta=document.meta)
         copy = perturb(text, self.config.seed)
         block.perturbations[copy.kind] += 1
         meta = {**document.meta, "original": text, "perturbation": copy.kind, "changes": copy.changes}
-        return Rendered((copy.text,), (True,), truth=copy.truth, meta=meta)
+        return Rendered((copy.text,), (True,), task_type=_task_type(document), truth=copy.truth, meta=meta)
 
     def _instruct(self, text: str, document: Document) -> Rendered:
         title = document.meta.get("title")
@@ -211,6 +213,17 @@ def rendered_of(record: dict) -> Rendered:
     """The sample a record was made from; tokenising it again gives the tokens of the store."""
     control = tuple(record.get("control", ()))
     return Rendered(tuple(record["parts"]), tuple(record["loss"]), control, record.get("task_type", ""))
+
+
+def _task_type(document: Document) -> str:
+    kind = document.meta.get("task_type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _truth(document: Document) -> float | None:
+    """What the ``truth`` field says: true, false, or a number from 0 to 1."""
+    truth = document.meta.get("truth")
+    return float(truth) if isinstance(truth, (bool, int, float)) and 0 <= truth <= 1 else None
 
 
 def _record(sample: Rendered, origin: Document) -> bytes:

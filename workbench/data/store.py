@@ -14,6 +14,7 @@ Shapes: N tokens, D documents.
 
 import json
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
@@ -69,6 +70,11 @@ class TokenStore:
     @property
     def documents(self) -> int:
         return len(self.offsets) - 1
+
+    @cached_property
+    def has_labels(self) -> bool:
+        """Whether any document has a task or a truth label."""
+        return bool(np.any(self.task_ids)) or not bool(np.all(np.isnan(self.truth)))
 
     def record(self, document: int) -> dict[str, Any]:
         """What is kept of a document: ``parts``, ``loss``, ``control``, ``source``, ``line``, ``meta``, ..."""

@@ -11,11 +11,12 @@ Takes about four seconds for 150,000 entries. Does not look at a corpus; ``audit
 
 import sys
 import unicodedata
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 
 from transformers import PreTrainedTokenizerFast
 
+from workbench.data.cleaning import CleaningPolicy
 from workbench.data.encoding import Encoder
 from workbench.data.tokenizing import check_tokenizer, control_ids, decode, rows_needed, spec_of
 from workbench.errors import DataError
@@ -33,8 +34,11 @@ class Check:
     note: str
 
 
-def tokenizer_checks(tokenizer: PreTrainedTokenizerFast, vocab_size: int | None = None) -> list[Check]:
-    """The checks, in a fixed order. ``vocab_size``: rows of the model's embedding, where there is a model.
+def tokenizer_checks(
+    tokenizer: PreTrainedTokenizerFast, vocab_size: int | None = None, policy: CleaningPolicy | None = None
+) -> list[Check]:
+    """The checks, in a fixed order. ``vocab_size``: rows of the model's embedding, where there is a model;
+    ``policy``: what the data will be cleaned with.
 
     Raises SettingError for a tokenizer that is not a fast one. Without an end of text, the checks
     that need to encode are left out.
@@ -42,7 +46,7 @@ def tokenizer_checks(tokenizer: PreTrainedTokenizerFast, vocab_size: int | None 
     if not getattr(tokenizer, "is_fast", False):
         check_tokenizer(tokenizer)
     checks = [_end(tokenizer), _padding(tokenizer), _begin(tokenizer), _id_0(tokenizer)]
-    checks += [_vocabulary(tokenizer, vocab_size), _same_each_time(tokenizer)]
+    checks += [_vocabulary(tokenizer, vocab_size), _same_each_time(tokenizer), _cleaning(tokenizer, policy)]
     if tokenizer.eos_token_id is not None:
         encoder = Encoder(spec_of(tokenizer))
         checks += [_control_strings(tokenizer, encoder), _bytes(tokenizer, encoder)]
@@ -109,6 +113,19 @@ def _same_each_time(tokenizer: PreTrainedTokenizerFast) -> Check:
         what = f"dropout={dropout}" if dropout else f"nbest_size={samples}"
         return Check("same tokens each time", False, f"its model draws at random ({what}); set this to null")
     return Check("same tokens each time", True, "its model draws nothing at random")
+
+
+def _cleaning(tokenizer: PreTrainedTokenizerFast, policy: CleaningPolicy | None) -> Check:
+    """Whether the text it was trained on was cleaned as the data will be: else it never saw some of the text."""
+    recorded = tokenizer.init_kwargs.get("cleaning")
+    if recorded is None:
+        return Check("cleaning", True, "its folder does not say how its training text was cleaned")
+    if policy is None:
+        return Check("cleaning", True, f"its training text was cleaned with unicode_form={recorded['unicode_form']!r}")
+    other = [f"{k}={recorded.get(k)!r}, now {v!r}" for k, v in asdict(policy).items() if recorded.get(k) != v]
+    if other:
+        return Check("cleaning", False, f"its training text was cleaned otherwise: {'; '.join(other)}")
+    return Check("cleaning", True, "its training text was cleaned as the data is")
 
 
 def _control_strings(tokenizer: PreTrainedTokenizerFast, encoder: Encoder) -> Check:

@@ -24,6 +24,7 @@ from typing import Sequence
 
 import numpy as np
 
+from workbench.data.cleaning import CleaningPolicy, clean
 from workbench.data.encoding import Encoder
 from workbench.data.templates import PLAIN, Templates, language_of
 from workbench.data.tokenizing import spec_of
@@ -87,14 +88,20 @@ def read_chains(path: str | Path) -> list[Chain]:
 
 
 def evaluate_chains(
-    model, tokenizer, chains: Sequence[Chain], task_id: int = 0, templates: Templates = PLAIN
+    model,
+    tokenizer,
+    chains: Sequence[Chain],
+    task_id: int = 0,
+    templates: Templates = PLAIN,
+    policy: CleaningPolicy = CleaningPolicy(),
 ) -> ChainReport:
     """Ask every chain, greedily and in batches by hop. ``task_id`` is given to every token.
 
-    ``templates`` are those that the tasks were prepared with.
+    ``templates`` and ``policy`` are those that the tasks were prepared with: under NFKC, for
+    instance, the model has never seen 问题：but 问题: . Gold answers are cleaned likewise.
     """
     encoder = Encoder(spec_of(tokenizer))
-    prompts = [[_prompt(encoder, chain, hop, templates) for hop in range(len(chain))] for chain in chains]
+    prompts = [[_prompt(encoder, chain, hop, templates, policy) for hop in range(len(chain))] for chain in chains]
     # One length for all hops, so that nothing is compiled again as the conversation grows.
     room = MAX_ANSWER_TOKENS + max(len(ids) for chain in prompts for ids in chain)
     ends = answer_ends(tokenizer, templates)
@@ -116,26 +123,29 @@ def evaluate_chains(
         )
         for i, ids in zip(reached, said):
             answer = tokenizer.decode(ids, skip_special_tokens=True).split("\n")[0].strip()
-            right = answer == chains[i].turns[hop][1]
+            right = answer == clean(chains[i].turns[hop][1], policy).text
             given_right[hop].append(right)
             if i in alive:
                 answers[i].append(answer)
                 if not right:
                     alive.remove(i)
     results = tuple(
-        ChainResult(chain, tuple(said), sum(a == g for a, (_, g) in zip(said, chain.turns)))
+        ChainResult(chain, tuple(said), sum(a == clean(g, policy).text for a, (_, g) in zip(said, chain.turns)))
         for chain, said in zip(chains, answers)
     )
     return _report(results, given_right)
 
 
-def prompt_ids(tokenizer, chain: Chain, hop: int, templates: Templates = PLAIN) -> list[int]:
+def prompt_ids(
+    tokenizer, chain: Chain, hop: int, templates: Templates = PLAIN, policy: CleaningPolicy = CleaningPolicy()
+) -> list[int]:
     """Tokens up to the answer of question ``hop``: begin of text, and each part as in training."""
-    return _prompt(Encoder(spec_of(tokenizer)), chain, hop, templates)
+    return _prompt(Encoder(spec_of(tokenizer)), chain, hop, templates, policy)
 
 
-def _prompt(encoder: Encoder, chain: Chain, hop: int, templates: Templates) -> list[int]:
+def _prompt(encoder: Encoder, chain: Chain, hop: int, templates: Templates, policy: CleaningPolicy) -> list[int]:
     texts, control = templates.prompt(chain.turns, hop, chain.language)
+    texts = [text if scaffold else clean(text, policy).text for text, scaffold in zip(texts, control)]
     return [encoder.spec.begin, *(i for ids, _ in encoder.encode(texts, control) for i in ids.tolist())]
 
 
