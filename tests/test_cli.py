@@ -39,7 +39,10 @@ def one_line(capsys):
         (["refresh"], "no notebook in ./notebooks"),
         (["rnu"], "No such command 'rnu'"),
         (["prepare", "nothing.txt", "--tokenizer", "t", "--out", "r", "-p", "overlp=0.1"], "did you mean 'overlap'?"),
-        (["prepare", "nothing.txt", "--tokenizer", "t", "--out", "r", "-p", "overlap=much"], "expected float like 0.25"),
+        (
+            ["prepare", "nothing.txt", "--tokenizer", "t", "--out", "r", "-p", "overlap=much"],
+            "expected float like 0.25",
+        ),
         (["prepare", "nothing.txt", "--tokenizer", "./t", "--out", "r"], "tokenizer='./t': no such folder"),
         (["prepare", "nothing.txt", "--out", "r"], "Missing option '--tokenizer'"),
         (["prepare", "01_a.ipynb", "--tokenizer", "./t", "--out", "r", "--workers", "0"], "--workers"),

@@ -78,7 +78,14 @@ def test_all_branches_keep_the_ledger_the_order_and_the_bits(tokenizer, texts, s
     with tempfile.TemporaryDirectory() as folder:
         try:
             corpus = corpus_of(
-                texts, tokenizer, folder, sequence_length=32, seed=seed, base_share=0.7, task_share=0.0, perturbed_share=0.3
+                texts,
+                tokenizer,
+                folder,
+                sequence_length=32,
+                seed=seed,
+                base_share=0.7,
+                task_share=0.0,
+                perturbed_share=0.3,
             )
         except DataError as error:
             assert "no usable text" in str(error) or "went to validation" in str(error)

@@ -44,9 +44,7 @@ def test_compose_merges_only_what_overlaps():
 
 def test_compose_deletion_around_a_deletion():
     # abcdef without cd is abef; then without be: everything from b to e is gone, in one edit.
-    assert compose([Edit(2, 4, "", ("one",))], [Edit(1, 3, "", ("two",))], "abef") == [
-        Edit(1, 5, "", ("one", "two"))
-    ]
+    assert compose([Edit(2, 4, "", ("one",))], [Edit(1, 3, "", ("two",))], "abef") == [Edit(1, 5, "", ("one", "two"))]
 
 
 @QUICK

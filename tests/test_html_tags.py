@@ -43,7 +43,7 @@ MARKUP = [
     ("line<BR/>line", "fragment"),
     ('<div class="x">cut off', "fragment"),
     ("cut off</div>", "fragment"),
-    ("<img src=\"a.png\">", "fragment"),
+    ('<img src="a.png">', "fragment"),
     ("<ul><li>one<li>two</ul>", "fragment"),
 ]
 

@@ -133,9 +133,7 @@ def test_shares_by_tokens_are_exact_to_one_sample():
 def test_an_epoch_ends_where_its_policy_says(parts, unit):
     sources = tuple(Source(str(i), n, w / 1000, n * t) for i, (n, w, t) in enumerate(parts))
     sizes = [s.samples for s in sources]
-    base, first, last = (
-        Mixture(sources, 0, unit, f"{name}_exhausted").counts for name in ("base", "first", "all")
-    )
+    base, first, last = (Mixture(sources, 0, unit, f"{name}_exhausted").counts for name in ("base", "first", "all"))
     assert base[0] == sizes[0]
     assert all(c <= n for c, n in zip(first, sizes)) and any(c == n for c, n in zip(first, sizes))
     assert all(c >= n for c, n in zip(last, sizes)) and any(c == n for c, n in zip(last, sizes))

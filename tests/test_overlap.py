@@ -32,7 +32,12 @@ def runs():
 
 def test_arms_and_seeds_are_all_run(runs):
     source, done = runs
-    assert [(r.overlap, r.epochs, r.seed) for r in done[:4]] == [(0.0, 1.0, 0), (0.0, 1.0, 1), (0.5, 1.0, 0), (0.5, 1.0, 1)]
+    assert [(r.overlap, r.epochs, r.seed) for r in done[:4]] == [
+        (0.0, 1.0, 0),
+        (0.0, 1.0, 1),
+        (0.5, 1.0, 0),
+        (0.5, 1.0, 1),
+    ]
     assert all(len(r.losses) == EVALUATIONS and np.isfinite(r.losses).all() for r in done)
     assert done[2].slots > 1.4 * done[0].slots and done[4].slots == pytest.approx(1.5 * done[0].slots, rel=0.1)
     assert done[0].slots - slots_of(source, 16, 0.0) in range(0, 8 * 16)

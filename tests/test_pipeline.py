@@ -245,7 +245,9 @@ def test_no_such_path_is_one_line(tokenizer, tmp_path):
     assert "\n" not in str(raised.value)
     with pytest.raises(DataError, match="gone.jsonl"):
         (tmp_path / "here.txt").write_text("x")
-        prepare(replace(config, data=str(tmp_path / "here.txt"), tasks="gone.jsonl"), tokenizer, tmp_path / "data" / "x")
+        prepare(
+            replace(config, data=str(tmp_path / "here.txt"), tasks="gone.jsonl"), tokenizer, tmp_path / "data" / "x"
+        )
 
 
 def test_the_sample_corpus_fills_its_rows_and_keeps_its_shares(samples, tokenizer, tmp_path):

@@ -90,7 +90,9 @@ def test_killed_it_continues_to_the_same_bytes(config, tokenizer, tmp_path, whol
         "prepare.prepare(config, load_tokenizer(sys.argv[2]), Path(sys.argv[3]), watch=watch)\n"
     )
     given = json.dumps(asdict(config))
-    done = subprocess.run([sys.executable, "-c", program, given, str(samples / "tokenizer"), str(out)], capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, given, str(samples / "tokenizer"), str(out)], capture_output=True
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     assert (out / "journal.json").is_file() and not (out / "prepared.json").exists()
     with (out / "base" / "tokens.bin").open("ab") as torn:
@@ -122,7 +124,10 @@ def test_two_at_once_do_not_corrupt_it(config, tokenizer, tmp_path, samples, mon
     made = contents(out)
     assert {name: made[name] for name in whole} == whole
     ledger = json.loads(made["ledger.json"])
-    assert ledger["documents"]["read"] == 801 and ledger["documents"]["rejected"] == {"broken JSON": 1, "invalid UTF-8": 1}
+    assert ledger["documents"]["read"] == 801 and ledger["documents"]["rejected"] == {
+        "broken JSON": 1,
+        "invalid UTF-8": 1,
+    }
 
 
 def test_processes_give_the_same_bytes(config, tokenizer, tmp_path, whole):

@@ -13,12 +13,10 @@ from workbench.data.encoding import Encoder, byte_alphabet
 from workbench.data.ranks import RankEncoder
 from workbench.data.tokenizing import load_tokenizer, spec_of
 
-QWEN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+QWEN = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 PIECES = st.sampled_from(
     [" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u0085", "\u200b", "a", "Ab", "café", "12", "٣", "½", "然", "字", "，",
-     "$AAPL", "'s", "'S", "ſ", "K", "İ", "😀", "👩\u200d🔬", "e\u0301", "שלום", "مرحبا", "हिन्दी", "한국", "\u115f", "\x00", "<eos>", "<|im_end|>"]
+     "$AAPL", "'s", "'S", "ſ", "K", "İ", "😀", "👩\u200d🔬", "e\u0301", "שלום", "مرحبا", "हिन्दी", "한국", "\u115f", "\x00", "<eos>", "<|im_end|>", "\x00\x01 no text holds this \x01\x00"]
 )  # fmt: skip
 TEXTS = st.one_of(st.text(max_size=60), st.lists(PIECES, max_size=30).map("".join))
 
@@ -27,7 +25,9 @@ def with_pattern(tokenizer, pattern):
     """The tokenizer with another pattern in front; its merges stay."""
     made = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     split = pre_tokenizers.Split(Regex(pattern), "isolated")
-    made.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
     made.encode_special_tokens = True
     return made
 
@@ -69,7 +69,9 @@ def test_the_samples_are_encoded_quickly_and_alike(bundled, samples):
         assert np.array_equal(ids, others) and np.array_equal(cuts, other_cuts)
 
 
-@pytest.mark.parametrize("text", ["a" * 200_000, "然" * 50_000, " " * 50_000 + "x", "!" * 50_000, "\n" * 50_000, "ab " * 50_000])
+@pytest.mark.parametrize(
+    "text", ["a" * 200_000, "然" * 50_000, " " * 50_000 + "x", "!" * 50_000, "\n" * 50_000, "ab " * 50_000]
+)
 def test_texts_without_a_break_do_not_end_the_process(bundled, text):
     [(ids, _)] = Encoder(spec_of(bundled)).encode([text])
     assert ids.tolist() == bundled.backend_tokenizer.encode(text, add_special_tokens=False).ids
@@ -103,13 +105,16 @@ def test_a_character_that_the_engines_cut_differently_is_left_to_tokenizers(bund
         def __init__(self, engine):
             self.engine = engine
 
-        def encode_ordinary(self, text):
-            return self.engine.encode_ordinary(text.replace("Ω", "."))
+        def encode_to_numpy(self, text, disallowed_special):
+            return self.engine.encode_to_numpy(text.replace("Ω", "."), disallowed_special=disallowed_special)
 
     quick = RankEncoder.of(bundled.backend_tokenizer, byte_alphabet())
     quick._engine = Other(quick._engine)
     assert quick.encode("alpha Ω") is None and quick.encode("Ω again") is None
-    assert quick.encode("alpha and omega").tolist() == bundled.backend_tokenizer.encode("alpha and omega", add_special_tokens=False).ids
+    assert (
+        quick.encode("alpha and omega").tolist()
+        == bundled.backend_tokenizer.encode("alpha and omega", add_special_tokens=False).ids
+    )
 
 
 def test_texts_that_a_normaliser_would_change_are_left_to_it(engines):

@@ -61,7 +61,9 @@ def test_batches_are_what_a_loop_over_the_tokens_makes(data):
     documents = []
     for n in rng.integers(1, 70, data.draw(st.integers(1, 12))).tolist():
         truth = [np.nan, 0.0, 1.0][rng.integers(3)]
-        documents.append((rng.integers(0, 50, n).tolist(), (rng.random(n) < 0.7).tolist(), int(rng.integers(0, 4)), truth))
+        documents.append(
+            (rng.integers(0, 50, n).tolist(), (rng.random(n) < 0.7).tolist(), int(rng.integers(0, 4)), truth)
+        )
     source, targets = source_of(documents, 24, overlap, overlap_loss), []
     rows = rng.permutation(len(source))
     batch = source.batch(rows, rows)

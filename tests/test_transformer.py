@@ -70,9 +70,7 @@ def test_names_are_hugging_faces_and_shapes_follow_the_settings(model):
 
 
 def test_weights_are_named_by_the_seed():
-    weights = [
-        {p.name: p.asnumpy() for p in Transformer(CONFIG, seed).get_parameters()} for seed in (1, 1, 2)
-    ]
+    weights = [{p.name: p.asnumpy() for p in Transformer(CONFIG, seed).get_parameters()} for seed in (1, 1, 2)]
     for name, first in weights[0].items():
         np.testing.assert_array_equal(first, weights[1][name])
     assert (weights[0]["model.embed_tokens.weight"] != weights[2]["model.embed_tokens.weight"]).any()

@@ -13,8 +13,7 @@ from workbench.data.edits import apply
 QUICK = settings(deadline=None, max_examples=300, derandomize=True)
 # Characters that combine, in scripts where composition is hard, and others around them.
 COMBINING = st.text(
-    "ae\u0301\u0327\u0323\u1100\u1161\u11a8\u0b47\u0b3e\u0bc6\u0bbe"
-    "\u0f71\u0f72\u3099かﾞｶﾊﾟ\u0344\uf900ﬁ½，中\n\u2126",
+    "ae\u0301\u0327\u0323\u1100\u1161\u11a8\u0b47\u0b3e\u0bc6\u0bbe\u0f71\u0f72\u3099かﾞｶﾊﾟ\u0344\uf900ﬁ½，中\n\u2126",
     max_size=20,
 )
 

@@ -125,7 +125,12 @@ def test_rank_balance_shows_every_rank_of_every_way():
     even = RankBalance("one permutation", 1.0, 0, np.full((2, 3), 1 / 3), np.array([5.0, 5.0]))
     split = RankBalance("contiguous", 1.0, 0, np.eye(2, 3), np.array([4.0, 9.0]))
     picture, told = data.rank_balance([even, split], ["a", "b", "c"])
-    assert list(picture.data[0].y) == ["one permutation · rank 0", "one permutation · rank 1", "contiguous · rank 0", "contiguous · rank 1"]
+    assert list(picture.data[0].y) == [
+        "one permutation · rank 0",
+        "one permutation · rank 1",
+        "contiguous · rank 0",
+        "contiguous · rank 1",
+    ]
     assert "contiguous: domains differ by up to 100% between ranks, loss by 5.00 nats" in told
 
 

@@ -40,7 +40,9 @@ SHARES = {"base_share": 1.0, "task_share": 0.0, "perturbed_share": 0.0, "instruc
 
 
 def config(files: tuple[str, ...]) -> DataConfig:
-    return DataConfig(data=files, tasks="", tokenizer=str(TOKENIZER), sequence_length=LENGTH, validation_share=0.0, **SHARES)
+    return DataConfig(
+        data=files, tasks="", tokenizer=str(TOKENIZER), sequence_length=LENGTH, validation_share=0.0, **SHARES
+    )
 
 
 def write_store(folder: Path, tokens: int) -> TokenStore:
@@ -153,7 +155,9 @@ def mixed(rows: int) -> dict:
     found = {}
     for base in (rows, 7_000_000):
         mixture = Mixture(tuple(Source(n, base, s) for n, s in (("a", 0.7), ("b", 0.2), ("c", 0.1))), 0)
-        found[f"{mixture.epoch_length:,} an epoch"] = microseconds(lambda i: mixture.locate(np.arange(ROWS) + i * 999_983))
+        found[f"{mixture.epoch_length:,} an epoch"] = microseconds(
+            lambda i: mixture.locate(np.arange(ROWS) + i * 999_983)
+        )
     return found
 
 
@@ -165,7 +169,10 @@ def memory(cache: Path, sizes: list[float]) -> dict:
         with tempfile.TemporaryDirectory(dir=cache) as out:
             command = [sys.executable, "-m", "tests.bench.reading", "--prepare", *corpus.files, "--out", out]
             run = run_once(command)
-        peaks[f"{size:g} MB"] = {"peak_memory_mb": round(run.peak_memory / 1e6, 1), "seconds": round(run.wall_seconds, 1)}
+        peaks[f"{size:g} MB"] = {
+            "peak_memory_mb": round(run.peak_memory / 1e6, 1),
+            "seconds": round(run.wall_seconds, 1),
+        }
     return peaks
 
 

@@ -172,9 +172,13 @@ def _text(subject: Entity, facts: list[Fact], language: str, rng: random.Random)
     if rng.random() < 0.5:
         sentences.insert(0, rng.choice(_OPENINGS[subject.kind][language]))
     day, month = rng.randint(1, 28), rng.randint(1, 12)
-    return (" " if language == "en" else "").join(sentences).format(
-        s=subject.name(language),
-        n=rng.randint(3, 48),
-        staff=rng.randint(4, 90) * 100,
-        day=f"{day} {_MONTHS[month - 1]}" if language == "en" else f"{month}月{day}日",
+    return (
+        (" " if language == "en" else "")
+        .join(sentences)
+        .format(
+            s=subject.name(language),
+            n=rng.randint(3, 48),
+            staff=rng.randint(4, 90) * 100,
+            day=f"{day} {_MONTHS[month - 1]}" if language == "en" else f"{month}月{day}日",
+        )
     )

@@ -111,10 +111,14 @@ class Encoder:
         return out
 
     def _by_ranks(self, texts: Sequence[str], tokenizer: Tokenizer) -> list[tuple[np.ndarray, np.ndarray]]:
+        if not all(isinstance(text, str) for text in texts):
+            raise _unreadable(texts, TypeError("not a text"))
         try:
             found = [self._quick.encode(text) for text in texts]
             left = [i for i, ids in enumerate(found) if ids is None]
-            for i, encoding in zip(left, tokenizer.encode_batch_fast([texts[i] for i in left], add_special_tokens=False)):
+            for i, encoding in zip(
+                left, tokenizer.encode_batch_fast([texts[i] for i in left], add_special_tokens=False)
+            ):
                 found[i] = np.array(encoding.ids, dtype=np.int32)
         except (TypeError, UnicodeEncodeError) as error:
             raise _unreadable(texts, error) from error

@@ -27,8 +27,7 @@ _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0
 _WHITE = " \t\n\r\f"
 _RUN = re.compile(r"[^ \t\n\r\f]++(?: [^ \t\n\r\f]++)*+")  # words with one space between them: nothing to do
 _WIDE = re.compile(
-    "[\u2e80-\u30ff\u31c0-\ua4cf\uf900-\ufaff\ufe30-\ufe4f"
-    "\uff01-\uff60\uffe0-\uffe6\U00020000-\U0003ffff]"
+    "[\u2e80-\u30ff\u31c0-\ua4cf\uf900-\ufaff\ufe30-\ufe4f\uff01-\uff60\uffe0-\uffe6\U00020000-\U0003ffff]"
 )
 
 

@@ -76,7 +76,9 @@ class Mixture:
 
     def __post_init__(self) -> None:
         require(self.unit in ("samples", "tokens"), "mixture_unit", self.unit, "samples or tokens")
-        require(self.stopping_strategy in STRATEGIES, "stopping_strategy", self.stopping_strategy, ", ".join(STRATEGIES))
+        require(
+            self.stopping_strategy in STRATEGIES, "stopping_strategy", self.stopping_strategy, ", ".join(STRATEGIES)
+        )
 
     @classmethod
     def without_empty(cls, sources: Sequence[Source], seed: int, **how: str) -> "Mixture":
@@ -100,7 +102,9 @@ class Mixture:
         if others:
             rest = lengths[last] * (sum(weights) - weights[last])
             # Rounded to the side that keeps the promise: nothing repeated, or everything seen.
-            whole = {"base_exhausted": round(rest), "first_exhausted": int(rest)}.get(self.stopping_strategy, -int(-rest // 1))
+            whole = {"base_exhausted": round(rest), "first_exhausted": int(rest)}.get(
+                self.stopping_strategy, -int(-rest // 1)
+            )
             for i, seats in zip(others, quotas(whole, [weights[i] for i in others])):
                 counts[i] = seats
         return counts

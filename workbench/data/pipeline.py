@@ -120,7 +120,11 @@ class Corpus:
         import mindspore.dataset as ds
 
         pipeline = ds.GeneratorDataset(
-            rows, ["block", "sample_ids"], shuffle=False, num_parallel_workers=max(1, workers), python_multiprocessing=False
+            rows,
+            ["block", "sample_ids"],
+            shuffle=False,
+            num_parallel_workers=max(1, workers),
+            python_multiprocessing=False,
         )
         # Two columns, not eight: each costs mindspore.dataset some fifty microseconds a batch.
         for columns in pipeline.create_tuple_iterator(output_numpy=True, num_epochs=1):
@@ -150,9 +154,7 @@ class Corpus:
             "mixture": self.mixture.shares(),
         }
 
-    def _block(
-        self, source: np.ndarray, row: np.ndarray, again: Retokeniser | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _block(self, source: np.ndarray, row: np.ndarray, again: Retokeniser | None) -> tuple[np.ndarray, np.ndarray]:
         """The block (7, B, S) and the sample numbers (B,) of rows ``row`` of sources ``source``."""
         ids = self._first[source] + row
         present = set(source.tolist())
@@ -179,7 +181,14 @@ class _Rows:
     """The batches of one rank by number, as a random-access source; positions are located many at a time."""
 
     def __init__(
-        self, corpus: Corpus, batch_size: int, position: int, steps: int, rank: int, ranks: int, again: Retokeniser | None
+        self,
+        corpus: Corpus,
+        batch_size: int,
+        position: int,
+        steps: int,
+        rank: int,
+        ranks: int,
+        again: Retokeniser | None,
     ) -> None:
         self.corpus, self.steps, self.again = corpus, steps, again
         self.batch_size, self.each = batch_size, batch_size // ranks

@@ -88,9 +88,13 @@ def prepare(
     marks = token_fingerprints(config, tokenizer, folder.parent / "digests.json")
     if (done := open_prepared(folder)) is None:
         folder.mkdir(parents=True, exist_ok=True)
-        strange = [p.name for p in folder.iterdir() if p.name not in ("journal.json", "quarantine.jsonl", ".lock", *STORES)]
+        strange = [
+            p.name for p in folder.iterdir() if p.name not in ("journal.json", "quarantine.jsonl", ".lock", *STORES)
+        ]
         if strange:
-            raise DataError(f"{folder} holds other things ({', '.join(sorted(strange)[:3])}); name a new or empty folder")
+            raise DataError(
+                f"{folder} holds other things ({', '.join(sorted(strange)[:3])}); name a new or empty folder"
+            )
         with _locked(folder):
             if (done := open_prepared(folder)) is None:
                 try:
@@ -164,7 +168,9 @@ def _build(
     building.journal.unlink()
 
 
-def _documents(building: Building, config: DataConfig, run: Run, reading: Reading, size: int, watch: Watch | None) -> None:
+def _documents(
+    building: Building, config: DataConfig, run: Run, reading: Reading, size: int, watch: Watch | None
+) -> None:
     documents = read_documents(
         config.data, **_how(config), on_reject=building.reject, start=reading.position, reading=reading
     )
@@ -239,7 +245,9 @@ def _facts(building: Building, marks: dict[str, str]) -> Preparation:
         characters_raw=c.characters_raw,
         characters_clean=c.characters_clean,
         dropped=dict(c.dropped),
-        validation_by=f"the end of each document over {SHORT} characters" if building.small else "hash of the clean text",
+        validation_by=f"the end of each document over {SHORT} characters"
+        if building.small
+        else "hash of the clean text",
         split=c.split,
         documents=documents,
         tokens={name: c.tokens[name] for name in STORES},

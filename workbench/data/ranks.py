@@ -32,9 +32,23 @@ from tokenizers import Tokenizer
 # The pattern of GPT-2, which ByteLevel applies where it has none of its own (Radford et al. 2019, encoder.py).
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _FORMS = {"NFC", "NFKC", "NFD", "NFKD"}
-_AROUND = ("{0}", "a{0}b", "1{0}2", " {0} ", "{0}{0}", ".{0}a", "字{0}字", "a {0}\n", "\n{0}1", "'{0}s", "  {0}", "é{0}é")
-_LONG = 4000  # characters without a break
-_LONG_BREAK = re.compile(r"\s{1000}")
+_AROUND = (
+    "{0}",
+    "a{0}b",
+    "1{0}2",
+    " {0} ",
+    "{0}{0}",
+    ".{0}a",
+    "字{0}字",
+    "a {0}\n",
+    "\n{0}1",
+    "'{0}s",
+    "  {0}",
+    "é{0}é",
+)
+_RUN, _BLANK_RUN = 2000, 500  # characters; twice as many without a break contain a whole block of so many
+_BREAK, _NO_BREAK = re.compile(r"\s"), re.compile(r"\S")
+_NEVER = "\x00\x01 no text holds this \x01\x00"  # with no special token at all the engine is slow
 
 
 class RankEncoder:
@@ -63,10 +77,16 @@ class RankEncoder:
                 ranks[bytes(alphabet[c] for c in token)] = rank
         special = {t["content"] for t in parts["added_tokens"] if t["special"]}
         ranks = {piece: rank for piece, rank in ranks.items() if piece.decode("utf-8", "replace") not in special}
-        if len(ranks) < 256 or not _ranks_follow_merges(model, tokenizer) or not _tokens_are_themselves(tokenizer, alphabet, ranks):
+        if (
+            len(ranks) < 256
+            or not _ranks_follow_merges(model, tokenizer)
+            or not _tokens_are_themselves(tokenizer, alphabet, ranks)
+        ):
             return None
         try:
-            engine = tiktoken.Encoding("same", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+            engine = tiktoken.Encoding(
+                "same", pat_str=pattern, mergeable_ranks=ranks, special_tokens={_NEVER: max(ranks.values()) + 1}
+            )
         except ValueError:  # a pattern this engine does not know
             return None
         added = [t["content"] for t in parts["added_tokens"] if not t["special"]]
@@ -74,8 +94,7 @@ class RankEncoder:
 
     def encode(self, text: str) -> np.ndarray | None:
         """Ids of ``text``, int32 (n,); None where the text has to be left to ``tokenizers``."""
-        unknown = set(text) - self._same
-        if unknown:
+        if not text.isascii() and (unknown := set(text) - self._same):
             self._try(unknown - self._other)
             if not unknown.isdisjoint(self._other):
                 return None
@@ -83,18 +102,32 @@ class RankEncoder:
             return None
         if self._added and self._added.search(text):
             return None
-        if len(text) > _LONG and (_LONG_BREAK.search(text) or max(map(len, text.split()), default=0) > _LONG):
+        if len(text) >= _BLANK_RUN and _runs_on(text):
             return None
-        return np.array(self._engine.encode_ordinary(text), np.int32)
+        return self._engine.encode_to_numpy(text, disallowed_special=()).astype(np.int32)
 
     def _try(self, characters: set[str]) -> None:
-        for character in characters:
-            probes = [around.format(character) for around in _AROUND]
-            if self._form:
-                probes = [p for p in probes if unicodedata.is_normalized(self._form, p)]
-            theirs = [e.ids for e in self._tokenizer.encode_batch_fast(probes, add_special_tokens=False)]
-            alike = theirs == [self._engine.encode_ordinary(p) for p in probes]
+        tried = sorted(characters)
+        probes = [around.format(character) for character in tried for around in _AROUND]
+        # What the normaliser would change never gets here, so it need not be the same.
+        usable = [not self._form or unicodedata.is_normalized(self._form, probe) for probe in probes]
+        theirs = self._tokenizer.encode_batch_fast(probes, add_special_tokens=False)
+        same = [
+            not use or their.ids == self._engine.encode_to_numpy(probe, disallowed_special=()).tolist()
+            for probe, their, use in zip(probes, theirs, usable)
+        ]
+        for i, character in enumerate(tried):
+            alike = all(same[i * len(_AROUND) : (i + 1) * len(_AROUND)])
             (self._same if alike else self._other).add(character)
+
+
+def _runs_on(text: str) -> bool:
+    """Whether ``text`` may hold very long stretches without, or of nothing but, white space."""
+    return any(
+        not wanted.search(text, at, at + size)
+        for wanted, size in ((_BREAK, _RUN), (_NO_BREAK, _BLANK_RUN))
+        for at in range(0, len(text) - size + 1, size)
+    )
 
 
 def _pattern(pre_tokenizer: dict[str, Any] | None) -> str | None:

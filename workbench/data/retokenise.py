@@ -26,7 +26,9 @@ class Retokeniser:
         made = tokenise(self.encoder, [rendered_of(store.record(d)) for d in wanted])
         for d, (tokens, _) in zip(wanted, made):
             if len(tokens) != store.offsets[d + 1] - store.offsets[d]:
-                raise AssertionError(f"document {d} of {source.name} gives {len(tokens)} tokens, not those of the store")
+                raise AssertionError(
+                    f"document {d} of {source.name} gives {len(tokens)} tokens, not those of the store"
+                )
         of = dict(zip(wanted, made))
         inputs, targets, flags = [], [], []
         for begin, length, _, d, number in pieces.tolist():

@@ -175,7 +175,9 @@ class Stages:
 
     def _sample(self, store: str, text: str, document: Document, block: Block) -> Rendered:
         if store != "perturbed":
-            return Rendered((text,), (True,), task_type=_task_type(document), truth=_truth(document), meta=document.meta)
+            return Rendered(
+                (text,), (True,), task_type=_task_type(document), truth=_truth(document), meta=document.meta
+            )
         copy = perturb(text, self.config.seed)
         block.perturbations[copy.kind] += 1
         meta = {**document.meta, "original": text, "perturbation": copy.kind, "changes": copy.changes}

@@ -6,12 +6,16 @@ everything else in Python then run side by side too. The results come back in th
 blocks and are the same either way. At most two blocks a worker are on their way at once, so memory
 does not grow with the input.
 
-The processes are spawned, not forked: a fork of a process with MindSpore's threads can hang.
+The processes are forked, which takes no time, where this process has no other thread and has not
+loaded MindSpore (the command line); else they are spawned, since a fork among threads can hang.
 """
 
+import gc
 import multiprocessing
 import os
 import signal
+import sys
+import threading
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -41,9 +45,12 @@ def stage_runner(spec: StageSpec, workers: int) -> Iterator[Run]:
         return
     before = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread a process: the processes are what is parallel
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(spec,))
+    forked = sys.platform == "linux" and "mindspore" not in sys.modules and threading.active_count() == 1
+    given = Stages(spec) if forked else spec
+    context = multiprocessing.get_context("fork" if forked else "spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start, initargs=(given,))
     try:
+        pool.submit(int).result()  # starts the processes before anything else is loaded
         yield lambda stage, batches: _in_order(pool, stage, batches, 2 * workers)
     except BrokenProcessPool as error:
         raise WorkerDied(
@@ -70,11 +77,13 @@ def _in_order(pool: ProcessPoolExecutor, stage: str, batches: Iterable, most: in
         yield future.result(), done_note
 
 
-def _start(spec: StageSpec) -> None:
+def _start(given: StageSpec | Stages) -> None:
     global _stages
     # Ctrl-C reaches the whole group; the parent stops and ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _stages = Stages(spec)
+    _stages = given if isinstance(given, Stages) else Stages(given)
+    gc.freeze()  # what is there stays: no need to look through the vocabulary for garbage again and again
+    gc.set_threshold(100_000)
 
 
 def _work(stage: str, batch: Sequence[Any]) -> Block:

@@ -101,7 +101,9 @@ def _run(
     for at in range(steps):
         rows = np.resize(order[at * batch_size : (at + 1) * batch_size], batch_size)
         batch = cut.batch(rows, rows)
-        batch["labels"][len(order) - at * batch_size :] = -100  # the last batch is filled up with rows that do not count
+        batch["labels"][
+            len(order) - at * batch_size :
+        ] = -100  # the last batch is filled up with rows that do not count
         state, metrics = step(state, batch, learning_rate_at(at, rates))
         unique += metrics["tokens"]
         while len(losses) < EVALUATIONS and unique >= due[len(losses)]:

@@ -9,6 +9,7 @@ from workbench.data.sharding import RankBalance
 from workbench.data.sources import SampleSource
 from workbench.views.show import BLUE, COLOURS, GREEN, GREY, ORANGE, PURPLE, RED, figure, rounded
 
+
 def ledger_waterfall(ledger: Ledger, name: str) -> tuple[go.Figure, str]:
     """Where the tokens of a source went, and what fills the slots of its rows."""
     token_steps = [
