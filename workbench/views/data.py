@@ -61,7 +61,12 @@ def slot_shares(ledgers: dict[str, Ledger]) -> tuple[go.Figure, str]:
     ]
     text = ", ".join(f"{n} {ledgers[n].utilisation:.2%}" for n in names)
     return figure(
-        *traces, title="What fills the rows", x="% of slots", barmode="stack", height=260
+        *traces,
+        title="What fills the rows",
+        x="% of slots",
+        barmode="stack",
+        height=300,
+        legend={"orientation": "h", "x": 0, "y": -0.42, "yanchor": "top", "traceorder": "normal"},
     ), f"utilisation: {text}"
 
 

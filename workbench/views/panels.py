@@ -23,8 +23,9 @@ class Panel(widgets.VBox):
 
     ``draw(**values)`` returns (figure or HTML, text) for the values of the controls; it runs once
     at the start and whenever a control changes, and always returns the same kind. ``panel.controls``
-    are the controls by name, ``panel.text`` is the current line of numbers and ``panel.error`` the
-    message of the last redraw that failed, or "".
+    are the controls by name, ``panel.picture`` is what is shown now (for pages without a kernel),
+    ``panel.text`` the current line of numbers and ``panel.error`` the message of the last redraw that
+    failed, or "".
     """
 
     def __init__(self, title: str, controls: Mapping[str, Any], draw: Callable[..., Drawn]) -> None:
@@ -56,6 +57,7 @@ class Panel(widgets.VBox):
         return {name: control.value for name, control in self.controls.items()}
 
     def _put(self, picture: go.Figure | HTML, text: str) -> None:
+        self.picture = picture
         if isinstance(picture, HTML):
             self.figure.value = picture.data
         else:
