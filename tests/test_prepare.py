@@ -75,6 +75,27 @@ def test_interrupted_anywhere_it_continues_to_the_same_bytes(config, tokenizer, 
     assert contents(out) == whole
 
 
+@pytest.mark.parametrize("call", [1, 2, 3, 11, 14])
+def test_interrupted_between_the_arrays_of_a_block_it_continues_to_the_same_bytes(
+    config, tokenizer, tmp_path, whole, monkeypatch, call
+):
+    add, calls = building.StoreWriter.add, 0
+
+    def interrupted(self, *given):
+        nonlocal calls
+        calls += 1
+        add(self, *given)
+        if calls == call:
+            raise Stop
+
+    with monkeypatch.context() as patched:
+        patched.setattr(building.StoreWriter, "add", interrupted)
+        with pytest.raises(Stop):
+            prepare(config, tokenizer, tmp_path / "out")
+    prepare(config, tokenizer, tmp_path / "out")
+    assert contents(tmp_path / "out") == whole
+
+
 def test_killed_it_continues_to_the_same_bytes(config, tokenizer, tmp_path, whole, samples):
     out = tmp_path / "out"
     program = (

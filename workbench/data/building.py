@@ -85,13 +85,14 @@ class Building:
         self.quarantine = quarantine.open("r+b" if self.continued else "wb")
         self.quarantine.truncate(self.place.quarantine)
         self.quarantine.seek(self.place.quarantine)
-        self._saved = time.monotonic()
+        self._saved, self._whole = time.monotonic(), True
 
     def __enter__(self) -> "Building":
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
-        if kind is not None and self.journal.parent.is_dir():
+        # A signal may come between two arrays of one block; then the journal of some seconds ago stands.
+        if kind is not None and self._whole and self.folder.is_dir():
             self.save()
         for store in self.stores.values():
             store.close()
@@ -116,7 +117,7 @@ class Building:
         ``place`` is where the input was after it; None while the tasks are read, which are read
         again from their beginning after an interruption.
         """
-        c = self.counts
+        c, self._whole = self.counts, False
         if "tasks" not in block.entries:
             taken, carried = block.decide(self.share, Fraction(c.carried))
             c.instructions, c.carried = c.instructions + taken, str(carried)
@@ -132,10 +133,9 @@ class Building:
             self.stores[name].add(entries, ids, domains)
             c.documents[name] += len(entries)
             c.tokens[name] += sum(len(e.tokens) for e in entries)
-        if place is not None:
-            self.place = place
-            if time.monotonic() - self._saved > _SECONDS:
-                self.save()
+        self.place, self._whole = self.place if place is None else place, True
+        if place is not None and time.monotonic() - self._saved > _SECONDS:
+            self.save()
 
     def begin_tasks(self, reading: Reading) -> None:
         """The documents are through; what comes now is done again from here if it is interrupted."""

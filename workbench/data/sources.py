@@ -1,8 +1,11 @@
 """Rows of a store as batches: the only place where inputs, shifted labels, segments and positions are made.
 
-A batch is collated whole, with a handful of array operations for all its windows together.
+A batch is collated whole, with some thirty array operations for all its windows together. Tried
+and slower: a row at a time (three times), scattering tokens into padded rows instead of treating
+padding as a piece (1.4 times), several batches at once (no gain, the arrays leave the cache).
 
-Costs, measured 2026-11-30 on one core of a shared machine: MEASURE
+Costs, measured 2026-11-30 on one core of a shared machine, store in memory: one row of 256 in 25 to 47
+microseconds, 32 rows in 400, which is 20 million positions a second.
 
 Shapes: B rows of a batch, S sequence_length, P windows in them, T tokens in them.
 """

@@ -79,8 +79,10 @@ def _in_order(pool: ProcessPoolExecutor, stage: str, batches: Iterable, most: in
 
 def _start(given: StageSpec | Stages) -> None:
     global _stages
-    # Ctrl-C reaches the whole group; the parent stops and ends the workers.
+    # Ctrl-C reaches the whole group; the parent stops and ends the workers. Its own handler for
+    # SIGTERM, which a forked worker has inherited, is not for them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _stages = given if isinstance(given, Stages) else Stages(given)
     gc.freeze()  # what is there stays: no need to look through the vocabulary for garbage again and again
     gc.set_threshold(100_000)
