@@ -108,7 +108,7 @@ def test_the_command_line_is_checked():
         ("--tokenizers gpt", "unknown tokenizer"),
         ("--ours two", "worker counts"),
         ("--ours 0", "worker counts"),
-        ("--peers=", "nothing to measure"),
+        ("--peers= --ours=", "nothing to measure"),
     ):
         with pytest.raises(SettingError, match=told):
             data.arguments(["--out", "x.json", *words.split()])
