@@ -12,8 +12,8 @@ Tokens come from the prepared stores, or, with ``tokenise="dataset"``, are made 
 clean text inside the ``mindspore.dataset`` pipeline; the batches are the same to the bit.
 
 A batch is made whole, in the thread that asks for it. Going through ``mindspore.dataset`` costs
-more than it saves here: 8.6 million positions a second against 19.4 (sequence 256, 32 rows, medians
-of 2 to 4 rounds in one process, 2 cores, 2026-11-30), since both threads want the interpreter. It is
+more than it saves here: 11 to 12 million positions a second against 19 to 31 (sequence 256, 32 rows,
+three rounds in one process, 2 cores, 2026-11-30), since both threads want the interpreter. It is
 there for the dataset's own tokenising and for pipelines that need one.
 """
 
