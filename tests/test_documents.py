@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from workbench.data.documents import Document, Quarantine, Reading, Rejected, find_files, read_documents
+from workbench.data.documents import Document, Reading, find_files, read_documents
 from workbench.errors import DataError, SettingError
 
 
@@ -206,13 +206,3 @@ def test_wrong_use_is_told_before_anything_is_read(tmp_path):
         read_documents(tmp_path)
     with pytest.raises(DataError, match="is empty"):
         read_documents(tmp_path, on_reject=print)
-
-
-def test_the_quarantine_file_holds_what_was_rejected(tmp_path):
-    file = write(tmp_path, "坏.jsonl", '{"text": "fine"}\n{"名字": "x"}\nnope\n')
-    for _ in range(2):  # a second reading begins the file anew
-        with Quarantine(tmp_path / "q" / "rejected.jsonl") as aside:
-            assert len(list(read_documents(file, on_reject=aside))) == 1
-    rows = (tmp_path / "q" / "rejected.jsonl").read_text(encoding="utf-8").splitlines()
-    assert aside.count == len(rows) == 2
-    assert [Rejected(**json.loads(row)).line for row in rows] == [2, 3] and "名字" in rows[0]

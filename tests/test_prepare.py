@@ -196,6 +196,23 @@ def test_a_folder_with_other_things_in_it_is_left_alone(config, tokenizer, tmp_p
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+def test_task_ids_start_at_one_and_too_many_types_are_refused(tokenizer, tmp_path):
+    tasks = [{"task_type": kind, "question": "q?", "answer": "a"} for kind in ("b", "a", "b")]
+    config = write_corpus(tmp_path, {"a.jsonl": jsonl(MANY)}, tasks, instruction_share=0.0)
+    stores, facts = prepare(config, tokenizer, tmp_path / "out", num_tasks=3)
+    assert facts.task_ids == {"b": 1, "a": 2} and stores["tasks"].task_ids.tolist() == [1, 2, 1]
+    with pytest.raises(DataError, match="raise num_tasks"):
+        prepare(config, tokenizer, tmp_path / "few", num_tasks=2)
+
+
+def test_the_quarantine_keeps_chinese_whole(tokenizer, tmp_path):
+    lines = '{"text": "fine"}\n{"名字": "x"}\nnope\n'
+    config = write_corpus(tmp_path, {"坏.jsonl": lines, "a.jsonl": jsonl(MANY)})
+    prepare(config, tokenizer, tmp_path / "out")
+    rows = (tmp_path / "out" / "quarantine.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(row)["line"] for row in rows] == [2, 3] and "名字" in rows[0] and "坏" in rows[0]
+
+
 def test_what_cannot_be_read_is_in_the_quarantine_and_strict_refuses_it(config, tokenizer, tmp_path):
     prepare(config, tokenizer, tmp_path / "out")
     lines = [json.loads(line) for line in (tmp_path / "out" / "quarantine.jsonl").read_text().splitlines()]

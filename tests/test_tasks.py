@@ -12,9 +12,8 @@ from chat_tokenizers import chat_tokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from workbench.data.documents import Document
 from workbench.data.rendered import Rendered
-from workbench.data.tasks import answer_of, plain, prompt_of, read_tasks, render_task, task_file, task_ids_of
+from workbench.data.tasks import answer_of, prompt_of, read_tasks, render_task
 from workbench.data.templates import chat_templates
 from workbench.errors import DataError
 
@@ -177,22 +176,13 @@ def test_broken_rows_are_set_aside_with_their_line(tmp_path):
 def test_a_missing_or_wrong_file_is_one_line_with_the_setting_before_anything_is_read(tmp_path):
     with pytest.raises(DataError, match="tasks=.*nothing.jsonl.*'' for none"):
         read_tasks(tmp_path / "nothing.jsonl", print)
-    with pytest.raises(DataError, match="tasks=.*no such file.*'' for none"):
-        task_file(tmp_path / "nothing.jsonl")
     (tmp_path / "tasks.txt").write_text("x")
     for pattern in (tmp_path / "tasks.txt", tmp_path):
         with pytest.raises(DataError, match="tasks=.*tasks.txt is not .jsonl or .parquet.*'' for none"):
             read_tasks(pattern, print)
 
 
-def test_task_ids_start_at_one_and_too_many_types_are_refused():
-    assert task_ids_of(["b", "a", "b", ""], 4) == {"a": 1, "b": 2}
-    with pytest.raises(DataError, match="raise num_tasks"):
-        task_ids_of("abcd", 4)
-
-
 def test_a_sample_whose_lengths_disagree_is_refused():
-    assert plain(Document("文", "a.txt", 1, {"id": 1})) == Rendered(("文",), (True,), meta={"id": 1})
     for loss, control in (((True,), ()), ((True, False), (True,)), ((True, True, True), (True, True))):
         with pytest.raises(ValueError, match="one loss a part"):
             Rendered(("a", "b"), loss, control)

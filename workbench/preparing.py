@@ -14,9 +14,9 @@ from transformers import PreTrainedTokenizerFast
 
 from workbench.config import DataConfig
 from workbench.data.cleaning import clean
-from workbench.data.documents import read_documents
+from workbench.data.documents import Rejected, read_documents
 from workbench.data.pipeline import Corpus, cut_corpus
-from workbench.data.prepare import prepare
+from workbench.data.prepare import how_to_read, prepare
 from workbench.data.stages import policy_of
 from workbench.data.tokenizer_training import train_tokenizer
 from workbench.data.tokenizing import load_tokenizer
@@ -68,8 +68,11 @@ def tokenizer_of(
 
     def texts() -> Iterator[str]:
         nonlocal read
-        how = {"text_field": config.text_field, "paragraphs": config.paragraphs, "strict": config.strict}
-        for document in read_documents(config.data, **how, on_reject=lambda r: rejected.update([r.kind])):
+
+        def on_reject(thing: Rejected) -> None:
+            rejected.update([thing.kind])
+
+        for document in read_documents(config.data, **how_to_read(config), on_reject=on_reject):
             read += 1
             yield clean(document.text, policy).text
 

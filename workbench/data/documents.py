@@ -18,10 +18,9 @@ Line ends and all characters stay as they are, but for a byte order mark at the 
 ``cleaning`` owns the rest. Guesses no encodings: text is UTF-8. ``readers`` has each kind of file.
 """
 
-import json
 import os
 from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
@@ -75,29 +74,6 @@ class Reading:
     file_bytes: int = 0
     position: tuple[int, int] = (0, 0)
     rejected: Counter = field(default_factory=Counter)  # by kind
-
-
-class Quarantine:
-    """Writes what is rejected to a .jsonl, a line each; pass it as ``on_reject``.
-
-    ``with Quarantine(path) as aside: ...``; the file is begun anew and is empty when nothing was.
-    """
-
-    def __init__(self, path: str | Path) -> None:
-        self.path, self.count = Path(path), 0
-
-    def __enter__(self) -> "Quarantine":
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("w", encoding="utf-8", errors="backslashreplace")
-        return self
-
-    def __call__(self, rejected: Rejected) -> None:
-        self._file.write(json.dumps(asdict(rejected), ensure_ascii=False) + "\n")
-        self._file.flush()
-        self.count += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 def read_documents(

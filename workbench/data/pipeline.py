@@ -235,7 +235,7 @@ def open_corpus(
     else:
         marks = token_fingerprints(config, tokenizer, folder / "digests.json")
         place = folder / fingerprint(marks)
-        stores, preparation = prepare(config, tokenizer, place, num_tasks, workers=workers, watch=watch)
+        stores, preparation = prepare(config, tokenizer, place, num_tasks, workers=workers, watch=watch, marks=marks)
     return cut_corpus(config, tokenizer, place, stores, preparation)
 
 

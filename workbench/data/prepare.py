@@ -79,13 +79,15 @@ def prepare(
     *,
     workers: int | None = None,
     watch: Watch | None = None,
+    marks: dict[str, str] | None = None,
 ) -> tuple[dict[str, TokenStore], Preparation]:
     """The stores ``base``, ``validation``, ``tasks`` and ``perturbed`` of ``config`` in ``folder``, made once.
 
     Raises DataError, in one line, where nothing is found or nothing is left, and where ``folder``
     holds a preparation of other data, another tokenizer or other settings, with both fingerprints.
+    ``marks`` are the fingerprints, where they are known already.
     """
-    marks = token_fingerprints(config, tokenizer, folder.parent / "digests.json")
+    marks = marks or token_fingerprints(config, tokenizer, folder.parent / "digests.json")
     if (done := open_prepared(folder)) is None:
         folder.mkdir(parents=True, exist_ok=True)
         strange = [
@@ -150,7 +152,7 @@ def _build(
     workers = _workers(workers, size)
     with Building(folder, fingerprint(marks), num_tasks, config.instruction_share) as building:
         if building.small is None:
-            first = read_documents(config.data, **_how(config), on_reject=lambda rejected: None)
+            first = read_documents(config.data, **how_to_read(config), on_reject=lambda rejected: None)
             building.small = sum(1 for _ in islice(first, SMALL)) < SMALL
         spec = StageSpec(config, spec_of(tokenizer), templates, building.small)
         with stage_runner(spec, workers) as run:
@@ -172,7 +174,7 @@ def _documents(
     building: Building, config: DataConfig, run: Run, reading: Reading, size: int, watch: Watch | None
 ) -> None:
     documents = read_documents(
-        config.data, **_how(config), on_reject=building.reject, start=reading.position, reading=reading
+        config.data, **how_to_read(config), on_reject=building.reject, start=reading.position, reading=reading
     )
 
     def batches() -> Iterator[tuple[list[Document], tuple[Place, int]]]:
@@ -199,7 +201,8 @@ def _batched(samples: Iterator[Any]) -> Iterator[list[Any]]:
         yield batch
 
 
-def _how(config: DataConfig) -> dict[str, Any]:
+def how_to_read(config: DataConfig) -> dict[str, Any]:
+    """What ``config`` says to ``read_documents``."""
     return {"text_field": config.text_field, "paragraphs": config.paragraphs, "strict": config.strict}
 
 

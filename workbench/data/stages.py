@@ -33,7 +33,6 @@ from workbench.config import DataConfig
 from workbench.data.cleaning import CleaningPolicy, clean
 from workbench.data.documents import Document
 from workbench.data.encoding import Encoder, EncoderSpec
-from workbench.data.mixture import exactly
 from workbench.data.order import key_of
 from workbench.data.perturb import perturb
 from workbench.data.selection import candidates, choose, content_hash
@@ -113,10 +112,9 @@ class Stages:
         base = [text for store, text, _ in planned if store == "base"]
         salt = instruction_salt(self.config.seed)
         block.hashes = np.asarray([content_hash(text, salt) for text in base], np.uint64)
-        order = candidates(block.hashes, self.config.instruction_share)
-        possible = order[: int(len(base) * exactly(self.config.instruction_share)) + 1].tolist()
+        possible = candidates(block.hashes, self.config.instruction_share).tolist()
         origins = [document for store, _, document in planned if store == "base"]
-        instructions = [self._instruct(base[i], origins[i]) for i in possible] if self.config.instruction_share else []
+        instructions = [self._instruct(base[i], origins[i]) for i in possible]
         samples = [self._sample(*plan, block) for plan in planned]
         made = self.entries(samples + instructions, [p[2] for p in planned] + [origins[i] for i in possible])
         block.plain = [entry for (store, _, _), entry in zip(planned, made) if store == "base"]

@@ -16,7 +16,7 @@ Costs a line in memory at a time. Does not do: tokens, or pictures, tools and re
 from pathlib import Path
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from workbench.data.documents import Document, Rejected, read_documents
+from workbench.data.documents import Rejected, read_documents
 from workbench.data.files import find_files, kind_of
 from workbench.data.rendered import Rendered
 from workbench.data.templates import PLAIN, Templates, answer_of, language_of, prompt_of
@@ -26,12 +26,9 @@ __all__ = [
     "Rendered",
     "answer_of",
     "language_of",
-    "plain",
     "prompt_of",
     "read_tasks",
     "render_task",
-    "task_file",
-    "task_ids_of",
 ]
 
 KINDS = (".jsonl", ".parquet")
@@ -45,11 +42,6 @@ _ACCEPTED = (
     "turns (a list of question and answer), messages (a list of role and content), or a pair "
     "instruction/response, instruction/output, prompt/completion, question/answer"
 )
-
-
-def plain(document: Document) -> Rendered:
-    """A document as it is, with loss on everything."""
-    return Rendered((document.text,), (True,), meta=document.meta)
 
 
 def render_task(row: Mapping[str, Any], templates: Templates = PLAIN, loss_on: str = "response") -> Rendered:
@@ -89,22 +81,6 @@ def read_tasks(
             yield Rendered(done.parts, done.loss, done.control, done.task_type, done.truth, meta)
 
     return tasks()
-
-
-def task_file(path: str | Path) -> Path:
-    """The file of task samples at ``path``. Raises DataError where there is none."""
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise DataError(f"tasks={str(path)!r}: no such file; give a .jsonl of task samples, or '' for none")
-    return file
-
-
-def task_ids_of(task_types: Sequence[str], num_tasks: int) -> dict[str, int]:
-    """Number the task types, sorted, from 1. Raises DataError where there are more than fit."""
-    names = sorted(set(task_types) - {""})
-    if len(names) >= num_tasks:
-        raise DataError(f"{len(names)} task types, but num_tasks={num_tasks} leaves {num_tasks - 1}: raise num_tasks")
-    return {name: i for i, name in enumerate(names, 1)}
 
 
 def _task_files(patterns: str | Path | Sequence[str | Path]) -> list[Path]:
