@@ -84,7 +84,7 @@ def test_hand_written_gradient_is_the_gradient():
 def layer_inputs(segments):
     """x (N, D) and what ``Attention`` takes beside it, laid out here by hand."""
     batch, length = segments.shape
-    heads, groups, size = CONFIG.num_attention_heads, CONFIG.num_key_value_heads, CONFIG.head_dim
+    heads, groups, size = CONFIG.num_attention_heads, CONFIG.num_key_value_heads, CONFIG.head_size
     cos, sin = (np.broadcast_to(t[:length, None], (batch, length, heads, size)) for t in rotary_table(CONFIG))
     scale = np.float32(size**-0.5)
     tables = cos * scale, sin * scale, cos[:, :, :groups], sin[:, :, :groups]
@@ -98,7 +98,7 @@ def layer_inputs(segments):
 def repeated_heads(layer, x, segments):
     """The layer in numpy float64, with the key and value heads repeated to all query heads."""
     batch, length = segments.shape
-    heads, groups, size = CONFIG.num_attention_heads, CONFIG.num_key_value_heads, CONFIG.head_dim
+    heads, groups, size = CONFIG.num_attention_heads, CONFIG.num_key_value_heads, CONFIG.head_size
     x = x.astype(np.float64).reshape(batch, length, -1)
     q, k, v = (
         (x @ p.weight.asnumpy().astype(np.float64).T).reshape(batch, length, -1, size).transpose(0, 2, 1, 3)

@@ -9,6 +9,8 @@ PACKAGE = Path(__file__).parents[1] / "workbench"
 # A file may import from its own level and from those before it.
 LEVELS = [
     ("errors",),
+    ("settings",),
+    ("model_config",),
     ("config", "run_folder", "progress"),
     ("device",),
     ("data",),

@@ -11,40 +11,11 @@ type or value with what was given, what is allowed and which setting to change.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Mapping, get_type_hints
+from dataclasses import asdict, field
+from typing import Any, Mapping
 
-from workbench.errors import SettingError, unknown_name
-
-
-def settings(cls: type) -> type:
-    """Class decorator: a frozen keyword-only dataclass whose names and types are checked.
-
-    An ``int`` is accepted where a ``float`` is asked for (and stored as a float); nothing else
-    is converted. Raises SettingError.
-    """
-    cls = dataclass(frozen=True, kw_only=True)(cls)
-    made, hints, names = cls.__init__, get_type_hints(cls), [f.name for f in fields(cls)]
-
-    def __init__(self, **values: Any) -> None:
-        for name, value in values.items():
-            if name not in names:
-                raise unknown_name("setting", name, names)
-            hint = hints[name]
-            if hint is float and type(value) is int:
-                values[name] = value = float(value)
-            if hint in (int, float, str, bool) and type(value) is not hint:
-                raise SettingError(f"{name}: {value!r} is a {type(value).__name__}, expected {hint.__name__}")
-        made(self, **values)
-
-    cls.__init__ = __init__
-    return cls
-
-
-def require(ok: bool, name: str, value: Any, allowed: str) -> None:
-    """Raise SettingError for setting ``name`` unless ``ok``; ``allowed`` says what would be."""
-    if not ok:
-        raise SettingError(f"{name}={value!r} is not allowed: {allowed}")
+from workbench.model_config import ModelConfig
+from workbench.settings import require, settings
 
 
 @settings
@@ -108,60 +79,6 @@ _CHOICES = {
     "instruction_loss": ("response", "all"),
     "templates": ("auto", "plain", "chat"),
 }
-
-
-@settings
-class ModelConfig:
-    """A LLaMA-like decoder; names as in ``transformers.LlamaConfig``."""
-
-    vocab_size: int = 2048
-    hidden_size: int = 128
-    intermediate_size: int = 352
-    num_hidden_layers: int = 2
-    num_attention_heads: int = 4
-    num_key_value_heads: int = 2
-    max_position_embeddings: int = 256
-    rope_theta: float = 10000.0
-    rms_norm_eps: float = 1e-5
-    initializer_range: float = 0.02
-    tie_word_embeddings: bool = True
-    num_tasks: int = 16  # rows of the task embedding; row 0 means no task and stays zero
-
-    def __post_init__(self) -> None:
-        for name in (
-            "vocab_size",
-            "hidden_size",
-            "intermediate_size",
-            "num_hidden_layers",
-            "num_attention_heads",
-            "num_key_value_heads",
-            "max_position_embeddings",
-            "num_tasks",
-        ):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        require(
-            self.hidden_size % self.num_attention_heads == 0,
-            "hidden_size",
-            self.hidden_size,
-            f"a multiple of num_attention_heads={self.num_attention_heads}",
-        )
-        require(self.head_dim % 2 == 0, "hidden_size", self.hidden_size, "hidden_size/num_attention_heads must be even")
-        require(
-            self.num_attention_heads % self.num_key_value_heads == 0,
-            "num_key_value_heads",
-            self.num_key_value_heads,
-            f"a divisor of num_attention_heads={self.num_attention_heads}",
-        )
-        require(
-            self.rms_norm_eps >= 1e-7,
-            "rms_norm_eps",
-            self.rms_norm_eps,
-            "at least 1e-7 (below it fp16 gradients are not finite)",
-        )
-
-    @property
-    def head_dim(self) -> int:
-        return self.hidden_size // self.num_attention_heads
 
 
 @settings

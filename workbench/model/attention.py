@@ -26,7 +26,7 @@ def rotary_table(config: ModelConfig) -> tuple[np.ndarray, np.ndarray]:
     Both halves of the last axis hold the same C/2 frequencies, as in Hugging Face's Llama; the
     first half of sin is negated, so that ``x * cos + swap_halves(x) * sin`` is the rotation.
     """
-    half = np.arange(0, config.head_dim, 2, dtype=np.float64) / config.head_dim
+    half = np.arange(0, config.head_size, 2, dtype=np.float64) / config.head_size
     angles = np.arange(config.max_position_embeddings)[:, None] / config.rope_theta ** half[None, :]
     cos, sin = np.cos(angles), np.sin(angles)
     return (
@@ -148,7 +148,7 @@ class Attention(nn.Cell):
         self.heads, self.groups, self.head_dim = (
             config.num_attention_heads,
             config.num_key_value_heads,
-            config.head_dim,
+            config.head_size,
         )
         kv_size = self.groups * self.head_dim
         self.q_proj = Linear(size, size, scale, rng, compute_dtype)

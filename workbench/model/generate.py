@@ -88,7 +88,7 @@ def _decode(
     for row, prompt in enumerate(prompts):
         tokens[row, : len(prompt)] = prompt
         lengths[row], tasks[row] = len(prompt), task_ids[row]
-    shape = (rows * config.num_key_value_heads, cache_length, config.head_dim)
+    shape = (rows * config.num_key_value_heads, cache_length, config.head_size)
     cache = tuple(
         ms.Tensor(np.zeros(shape, np.float32)).astype(model.compute_dtype) for _ in range(2 * config.num_hidden_layers)
     )

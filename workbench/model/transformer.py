@@ -201,7 +201,7 @@ class Transformer(nn.Cell):
         config = self.config
         cos = ops.expand_dims(ops.gather(self.cos, position_ids, 0), 2)
         sin = ops.expand_dims(ops.gather(self.sin, position_ids, 0), 2)
-        scale = config.head_dim**-0.5
+        scale = config.head_size**-0.5
         heads, groups = (1, 1, config.num_attention_heads, 1), (1, 1, config.num_key_value_heads, 1)
         return ops.tile(cos * scale, heads), ops.tile(sin * scale, heads), ops.tile(cos, groups), ops.tile(sin, groups)
 

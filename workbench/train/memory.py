@@ -45,7 +45,7 @@ class MemoryTrace:
 
 def parameter_count(model: ModelConfig) -> int:
     """Parameters of ``Transformer(model)``, heads and task embedding included."""
-    d, kv = model.hidden_size, model.num_key_value_heads * model.head_dim
+    d, kv = model.hidden_size, model.num_key_value_heads * model.head_size
     layer = 2 * d * d + 2 * d * kv + 3 * d * model.intermediate_size + 2 * d
     head = 0 if model.tie_word_embeddings else model.vocab_size * d
     extra = 2 * model.num_tasks * d + d
