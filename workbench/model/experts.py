@@ -25,7 +25,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from workbench.config import ModelConfig
-from workbench.model.attention import Linear
+from workbench.model.linear import Linear
 from workbench.model.feed_forward import SwiGLU
 
 # What fetching one expert's weights and adding up their gradients costs, in rows of its products.
@@ -173,11 +173,18 @@ class SparseMoE(nn.Cell):
         ``stats`` is the assignments of each expert before dropping, the load-balancing loss, the
         z-loss and the number of dropped assignments. Padding gets zeros and takes no place.
         """
+        return self.answer(x, seen, self.config.expert_capacity_factor == 0)
+
+    def every(self, x):
+        """x float32 (N, D) -> y (N, D), nothing dropped whatever the capacity: a token's text must not depend on others."""
+        return self.answer(x, ops.ones(x.shape[:1], ms.float32), True)[0]
+
+    def answer(self, x, seen, dropless):
         config = self.config
         logits = self.gate(x)
         probabilities, weights, chosen = route(logits, config.num_experts_per_tok, config.norm_topk_prob)
         counts, places = assign(chosen, seen, config.num_experts)
-        y, kept = self.visit(x, weights, chosen, counts, places)
+        y, kept = self.visit(x, weights, chosen, counts, places, dropless)
         if config.shared_expert_intermediate_size:
             share = ops.mul(ops.sigmoid(self.shared_expert_gate(x)), ops.expand_dims(seen, 1))
             y = ops.add(y, ops.mul(self.shared_expert(x), ops.tile(share, (1, config.hidden_size))))
@@ -188,11 +195,10 @@ class SparseMoE(nn.Cell):
         )
         return y, ops.concat((counts, ops.stack(losses)))
 
-    def visit(self, x, weights, chosen, counts, places):
+    def visit(self, x, weights, chosen, counts, places, dropless):
         """What the experts say to x, summed by ``weights`` (N, K); and 1 for each assignment (A,) that was kept."""
         config = self.config
         (tokens, size), each, experts = x.shape, config.num_experts_per_tok, config.num_experts
-        dropless = config.expert_capacity_factor == 0
         if dropless:
             rows = block_rows(experts, tokens * each)
             blocks = block_count(experts, tokens * each, rows)

@@ -9,7 +9,7 @@ pass. One activation only, silu; no dropout.
 import numpy as np
 from mindspore import nn, ops
 
-from workbench.model.attention import Linear
+from workbench.model.linear import Linear
 
 
 class SwiGLU(nn.Cell):
@@ -19,10 +19,9 @@ class SwiGLU(nn.Cell):
         self, size: int, inner: int, scale: float, rng: np.random.Generator, compute_dtype, bias: bool = False
     ) -> None:
         super().__init__()
-        biased = {"bias": True} if bias else {}
-        self.gate_proj = Linear(size, inner, scale, rng, compute_dtype, **biased)
-        self.up_proj = Linear(size, inner, scale, rng, compute_dtype, **biased)
-        self.down_proj = Linear(inner, size, scale, rng, compute_dtype, **biased)
+        self.gate_proj = Linear(size, inner, scale, rng, compute_dtype, bias)
+        self.up_proj = Linear(size, inner, scale, rng, compute_dtype, bias)
+        self.down_proj = Linear(inner, size, scale, rng, compute_dtype, bias)
 
     def construct(self, x):
         return self.down_proj(ops.mul(ops.silu(self.gate_proj(x)), self.up_proj(x)))
