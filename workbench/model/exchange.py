@@ -198,8 +198,8 @@ def _save_tokenizer(tokenizer, folder: Path) -> None:
     # Transformers 5 names its own class, which engines built on 4 do not know; it reads the old name too.
     if values.get("tokenizer_class") == "TokenizersBackend":
         values["tokenizer_class"] = "PreTrainedTokenizerFast"
-    for of_this_session in ("is_local", "local_files_only"):
-        values.pop(of_this_session, None)
+    for of_this_process in ("is_local", "local_files_only"):
+        values.pop(of_this_process, None)
     write_json(file, values)
 
 

@@ -1,14 +1,19 @@
-"""Root mean square normalisation: the definition, and a gradient by hand that the CPU runs faster.
+"""Normalisation of rows: root mean square and layer norm, each with its plain definition beside it.
 
-    N rows   D hidden size
+    N rows   D size of a row (the hidden size, or one head's)
 
-Cost by hand: two (N, D) arrays kept for the backward pass. Always float32; no mean is subtracted
-and there is no bias.
+Both compute in float32 whatever float type comes in, and return that type: in float16 the square
+of 256 is already infinite, and the gradient of 1/sqrt(variance + epsilon) is not finite for rows
+of small variance unless epsilon is above 6e-4. The RMS norm has a gradient by hand, which the CPU
+runs faster and which keeps two (N, D) arrays for the backward pass; the layer norm is MindSpore's
+fused kernel. Weights are float32. Not here: norms over other axes than the last.
 """
 
 import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
+
+from workbench.config import ModelConfig
 
 
 def rms_norm(x, weight, epsilon):
@@ -48,7 +53,7 @@ class Normalize(nn.Cell):
 
 
 class RMSNorm(nn.Cell):
-    """``rms_norm`` with a weight that starts at 1."""
+    """``rms_norm`` of x (N, D) of any float type, with a weight that starts at 1."""
 
     def __init__(self, size: int, epsilon: float) -> None:
         super().__init__()
@@ -57,6 +62,35 @@ class RMSNorm(nn.Cell):
         self.normalize = Normalize(epsilon)
 
     def construct(self, x):
+        exact = ops.cast(x, ms.float32)
         if self.by_hand:
-            return self.normalize(x, self.weight)[0]
-        return rms_norm(x, self.weight, self.epsilon)
+            result = self.normalize(exact, self.weight)[0]
+        else:
+            result = rms_norm(exact, self.weight, self.epsilon)
+        return ops.cast(result, x.dtype)
+
+
+def layer_norm(x, weight, bias, epsilon):
+    """(x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis, (N, D) (Ba et al. 2016, eq. 4)."""
+    mean = ops.ReduceMean(True)
+    centred = ops.sub(x, mean(x, -1))
+    return ops.add(ops.mul(ops.mul(centred, ops.rsqrt(mean(ops.square(centred), -1) + epsilon)), weight), bias)
+
+
+class LayerNorm(nn.Cell):
+    """``layer_norm`` of x (N, D) of any float type, with a weight that starts at 1 and a bias that starts at 0."""
+
+    def __init__(self, size: int, epsilon: float) -> None:
+        super().__init__()
+        self.weight = ms.Parameter(ms.Tensor(np.ones(size, np.float32)), name="weight")
+        self.bias = ms.Parameter(ms.Tensor(np.zeros(size, np.float32)), name="bias")
+        self.kernel = ops.LayerNorm(begin_norm_axis=-1, begin_params_axis=-1, epsilon=epsilon)
+
+    def construct(self, x):
+        return ops.cast(self.kernel(ops.cast(x, ms.float32), self.weight, self.bias)[0], x.dtype)
+
+
+def make_norm(config: ModelConfig, size: int | None = None) -> nn.Cell:
+    """The norm that ``config.norm_type`` names, over rows of ``size`` (default: the hidden size)."""
+    kind = {"rms_norm": RMSNorm, "layer_norm": LayerNorm}[config.norm_type]
+    return kind(config.hidden_size if size is None else size, config.rms_norm_eps)
