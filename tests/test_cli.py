@@ -1,13 +1,17 @@
 """The command line: one line for a mistake, the exit code a script can act on, the report's path."""
 
 import json
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+from tiny_model import TINY
 from tiny_notebooks import write_notebook
 
 from workbench.cli import main
+from workbench.model.tensor_names import tensors_of
 
 
 def one_line(capsys):
@@ -36,6 +40,9 @@ def one_line(capsys):
         (["run", "01_a.ipynb", "--out", "r", "--timeout", "-3"], "--timeout"),
         (["run", "01_a.ipynb", "--out", "r", "--steps", "3"], "--steps"),
         (["report", "r"], "no such run folder"),
+        (["export", "r", "--out", "e"], "no usable checkpoint in"),
+        (["export", "r"], "Missing option '--out'"),
+        (["export", "r", "--out", "e", "--dtype", "int8"], "'int8' is not one of"),
         (["refresh"], "no notebook in ./notebooks"),
         (["rnu"], "No such command 'rnu'"),
         (["prepare", "nothing.txt", "--tokenizer", "t", "--out", "r", "-p", "overlp=0.1"], "did you mean 'overlap'?"),
@@ -93,12 +100,35 @@ def test_a_failed_cell_exits_1_with_one_line(tmp_path, monkeypatch, capsys):
 def test_help_imports_nothing_heavy():
     code = (
         "import sys; from workbench.cli import main; "
-        "assert main(['--help']) == main([]) == main(['run', '--help']) == main(['--version']) == 0; "
+        "assert main(['--help']) == main([]) == main(['run', '--help']) == main(['export', '--help']) == main(['--version']) == 0; "
         "print([m for m in ('mindspore', 'papermill', 'nbconvert', 'plotly', 'rich', 'numpy') if m in sys.modules])"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[-1] == "[]" and "Usage: workbench run [OPTIONS]" in ended.stdout
+
+
+def test_a_runs_newest_checkpoint_is_exported(tmp_path, capsys, samples):
+    from workbench.config import RunConfig
+    from workbench.model.exchange import load_hf
+    from workbench.run_folder import RunFolder
+    from workbench.train.checkpoint import save_checkpoint
+
+    run, config, rng = RunFolder.at(tmp_path / "run"), RunConfig(model=TINY), np.random.default_rng(0)
+    shapes = {name: tensor.shape for name, tensor in tensors_of(TINY, "llama").items()}
+    for step in (7, 8):
+        weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
+        save_checkpoint(run, step, weights, {"x": np.ones(1)}, {"config": config.as_dict()}, keep=2)
+    shutil.copytree(samples / "tokenizer", run.path / "tokenizer")
+    out = tmp_path / "models/a"
+    assert main(["export", str(run.path), "--out", str(out)]) == 0
+    told = capsys.readouterr()
+    assert told.out == f"{out}\n" and told.err == f"step 8 of {run.path}, float32\n"
+    found, arrays = load_hf(out)
+    assert found == TINY and (out / "tokenizer.json").is_file()
+    assert all(np.array_equal(arrays[name], weights[name]) for name in shapes)
+    assert main(["export", str(run.path), "--out", str(out)]) == 2
+    assert "there already and not empty" in one_line(capsys)
 
 
 def test_a_tokenizer_is_trained_on_ones_own_files_and_loads(tmp_path, capsys):
