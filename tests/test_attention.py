@@ -10,8 +10,9 @@ import workbench  # noqa: F401  (sets MindSpore's environment)
 import mindspore as ms
 
 from workbench.config import ModelConfig
-from workbench.model.attention import Attend, Attention, attend, flash_attend, rotary_table, rotate
+from workbench.model.attention import Attend, Attention, attend, flash_attend
 from workbench.model.masks import additive, causal, packed
+from workbench.model.rotary import rotary_table
 
 CONFIG = ModelConfig(hidden_size=24, num_attention_heads=6, num_key_value_heads=2, max_position_embeddings=16)
 
@@ -26,24 +27,6 @@ def rotated(x, positions, theta=10000.0):
     angles = positions[..., None] * theta ** (-np.arange(half) / half)
     turned = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
     return np.concatenate([turned.real, turned.imag], axis=-1)
-
-
-@pytest.mark.parametrize("theta", [10000.0, 500000.0])
-def test_rotary_positions_are_complex_rotations(theta):
-    config = ModelConfig(hidden_size=32, num_attention_heads=4, max_position_embeddings=300, rope_theta=theta)
-    cos, sin = rotary_table(config)
-    x = normal(0, 300, 8)
-    got = rotate(ms.Tensor(x), ms.Tensor(cos), ms.Tensor(sin)).asnumpy()
-    np.testing.assert_allclose(got, rotated(x, np.arange(300), theta), atol=1e-5)
-
-
-def test_scores_depend_on_distance_alone():
-    cos, sin = (ms.Tensor(table) for table in rotary_table(CONFIG))
-    query, key = (ms.Tensor(np.tile(normal(seed, 1, 4), (16, 1))) for seed in (1, 2))
-    scores = rotate(query, cos, sin).asnumpy() @ rotate(key, cos, sin).asnumpy().T
-    for distance in range(-15, 16):
-        line = np.diagonal(scores, distance)
-        np.testing.assert_allclose(line, line[0], atol=1e-5)
 
 
 def torch_attention(query, key, value, mask):

@@ -10,7 +10,8 @@ from mindspore import ops
 from workbench.config import ModelConfig
 from workbench.errors import DataError, SettingError
 from workbench.model.masks import document_positions
-from workbench.model.transformer import Transformer, check_batch
+from workbench.model.batch import check_batch
+from workbench.model.transformer import Transformer
 
 SMALL = dict(
     vocab_size=50,

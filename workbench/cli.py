@@ -1,4 +1,4 @@
-"""The command line: ``workbench run``, ``report``, ``prepare``, ``tokenizer``, ``refresh``.
+"""The command line: ``workbench run``, ``report``, ``export``, ``prepare``, ``tokenizer``, ``refresh``.
 
 Exit codes: 0 it went well; 1 a notebook failed; 2 something the person gave is wrong, and nothing
 was started; 130 or 143 stopped by SIGINT or SIGTERM. A mistake is told in one line on standard
@@ -74,6 +74,33 @@ def report_command(folder: Path) -> None:
     run = RunFolder.at(folder)
     write_pages(run.notebooks)
     click.echo(write_report(run))
+
+
+@commands.command("export")
+@click.argument("folder", type=click.Path(path_type=Path), metavar="RUN")
+@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="FOLDER", help="A new or empty folder.")
+@click.option(
+    "--dtype",
+    default="float32",
+    show_default=True,
+    type=click.Choice(["float32", "float16", "bfloat16"]),
+    help="Of the weights on disk.",
+)
+def export_command(folder: Path, out: Path, dtype: str) -> None:
+    """Write the newest checkpoint of the run folder RUN as a Hugging Face model: weights, settings, tokenizer."""
+    from workbench.config import RunConfig
+    from workbench.data.tokenizing import load_tokenizer
+    from workbench.model.exchange import export_hf
+    from workbench.run_folder import RunFolder
+    from workbench.train.checkpoint import latest_checkpoint
+
+    run = RunFolder.at(folder)
+    checkpoint = latest_checkpoint(run)
+    model = RunConfig.from_dict(checkpoint.state["config"]).model
+    tokenizer = load_tokenizer(run.path / "tokenizer")
+    exported = export_hf(out, model, checkpoint.weights, tokenizer, dtype=dtype)
+    print(f"step {checkpoint.state['step']:,} of {run.path}, {dtype}", file=sys.stderr)
+    click.echo(exported)
 
 
 @commands.command("prepare")

@@ -8,7 +8,7 @@ over S x S or over heads is expanded once a step (``AttentionInputs``) and share
 because on the CPU a broadcasting operator takes several times a same-shape one. Queries are
 grouped instead of keys repeated, so grouped-query attention copies nothing.
 
-Not here: dropout, attention biases. ``flash_attend`` calls Ascend's fused kernel and has not been
+Not here: dropout. ``flash_attend`` calls Ascend's fused kernel and has not been
 run on Ascend.
 """
 
@@ -17,28 +17,10 @@ import mindspore as ms
 from mindspore import nn, ops
 
 from workbench.config import ModelConfig
+from workbench.model.linear import Linear
 from workbench.model.masks import discard
-
-
-def rotary_table(config: ModelConfig) -> tuple[np.ndarray, np.ndarray]:
-    """cos and sin, float32 (max_position_embeddings, C), of RoFormer's angles (Su et al. 2021, eq. 15).
-
-    Both halves of the last axis hold the same C/2 frequencies, as in Hugging Face's Llama; the
-    first half of sin is negated, so that ``x * cos + swap_halves(x) * sin`` is the rotation.
-    """
-    half = np.arange(0, config.head_size, 2, dtype=np.float64) / config.head_size
-    angles = np.arange(config.max_position_embeddings)[:, None] / config.rope_theta ** half[None, :]
-    cos, sin = np.cos(angles), np.sin(angles)
-    return (
-        np.concatenate([cos, cos], axis=1).astype(np.float32),
-        np.concatenate([-sin, sin], axis=1).astype(np.float32),
-    )
-
-
-def rotate(x, cos, sin):
-    """Rotary embedding of x (..., C) by cos and sin of the same shape (``rotary_table``)."""
-    first, second = ops.split(x, x.shape[-1] // 2, -1)
-    return ops.add(ops.mul(x, cos), ops.mul(ops.concat((second, first), -1), sin))
+from workbench.model.norm import RMSNorm
+from workbench.model.rotary import rotate
 
 
 def attend(query, key, value, mask):
@@ -111,59 +93,41 @@ def flash_attend(query, key, value, mask, heads):
     return ops.reshape(context, query.shape)
 
 
-class Linear(nn.Cell):
-    """``x @ weight^T`` without bias: (..., in) -> (..., out); weight (out, in) as in torch.
-
-    With ``compute_dtype`` float16 both operands are cast for the product and the result is cast
-    back to float32.
-    """
-
-    def __init__(self, in_size: int, out_size: int, scale: float, rng: np.random.Generator, compute_dtype) -> None:
-        super().__init__()
-        values = rng.normal(0.0, scale, (out_size, in_size)).astype(np.float32)
-        self.weight = ms.Parameter(ms.Tensor(values), name="weight")
-        self.out_size, self.compute_dtype = out_size, compute_dtype
-        self.matmul = ops.MatMul()
-
-    def construct(self, x):
-        return linear(self.matmul, x, self.weight, self.compute_dtype)
-
-
-def linear(matmul, x, weight, compute_dtype):
-    """x (N, in) times weight (out, in) transposed, computed in ``compute_dtype``, float32 out."""
-    weight = ops.transpose(weight, (1, 0))
-    if compute_dtype == ms.float32:
-        return matmul(x, weight)
-    return ops.cast(matmul(ops.cast(x, compute_dtype), ops.cast(weight, compute_dtype)), ms.float32)
-
-
 class Attention(nn.Cell):
-    """Self-attention of one layer; weights named as in Hugging Face's Llama."""
+    """Self-attention of one layer; weights named as in Hugging Face's Llama, Qwen2 and Qwen3."""
 
     def __init__(
-        self, config: ModelConfig, rng: np.random.Generator, compute_dtype, flash_attention: bool = False
+        self, config: ModelConfig, rng: np.random.Generator, compute_dtype: ms.dtype, flash_attention: bool = False
     ) -> None:
         super().__init__()
-        size, scale = config.hidden_size, config.initializer_range
-        self.heads, self.groups, self.head_dim = (
+        size, scale, bias = config.hidden_size, config.initializer_range, config.attention_bias
+        self.heads, self.groups, self.head_size = (
             config.num_attention_heads,
             config.num_key_value_heads,
             config.head_size,
         )
-        kv_size = self.groups * self.head_dim
-        self.q_proj = Linear(size, size, scale, rng, compute_dtype)
-        self.k_proj = Linear(size, kv_size, scale, rng, compute_dtype)
-        self.v_proj = Linear(size, kv_size, scale, rng, compute_dtype)
-        self.o_proj = Linear(size, size, scale, rng, compute_dtype)
+        width, kv_width = self.heads * self.head_size, self.groups * self.head_size
+        self.q_proj = Linear(size, width, scale, rng, compute_dtype, bias)
+        self.k_proj = Linear(size, kv_width, scale, rng, compute_dtype, bias)
+        self.v_proj = Linear(size, kv_width, scale, rng, compute_dtype, bias)
+        self.o_proj = Linear(width, size, scale, rng, compute_dtype, config.attention_output_bias)
+        self.use_qk_norm = config.use_qk_norm
+        if config.use_qk_norm:
+            self.q_norm = RMSNorm(self.head_size, config.rms_norm_eps)
+            self.k_norm = RMSNorm(self.head_size, config.rms_norm_eps)
         self.compute_dtype, self.flash_attention = compute_dtype, flash_attention
         self.attend, self.by_hand = Attend(), True
 
     def project(self, x, batch, cos_query, sin_query, cos_key, sin_key):
         """x (N, D) -> query (B*K, G*S, C), key and value (B*K, S, C), rotated and scaled."""
         length = x.shape[0] // batch
-        query = ops.reshape(self.q_proj(x), (batch, length, self.heads, self.head_dim))
-        key = ops.reshape(self.k_proj(x), (batch, length, self.groups, self.head_dim))
-        value = ops.reshape(self.v_proj(x), (batch, length, self.groups, self.head_dim))
+        query, key, value = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        if self.use_qk_norm:
+            query = self.q_norm(ops.reshape(query, (-1, self.head_size)))
+            key = self.k_norm(ops.reshape(key, (-1, self.head_size)))
+        query = ops.reshape(query, (batch, length, self.heads, self.head_size))
+        key = ops.reshape(key, (batch, length, self.groups, self.head_size))
+        value = ops.reshape(value, (batch, length, self.groups, self.head_size))
         query = rotate(query, cos_query, sin_query)
         key = rotate(key, cos_key, sin_key)
         # Head h reads key head h // G, so the G queries of a key head lie side by side.
@@ -172,20 +136,20 @@ class Attention(nn.Cell):
 
     def by_group(self, x, batch, rows):
         """(B, S, heads, C) -> (B*K, rows, C) in the compute type."""
-        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch * self.groups, rows, self.head_dim))
+        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch * self.groups, rows, self.head_size))
         return ops.cast(x, self.compute_dtype)
 
     def merge(self, context, batch):
-        """(B*K, G*S, C) -> (N, D) after the output projection."""
+        """(B*K, G*S, C) -> (N, H*C)."""
         length = context.shape[1] * self.groups // self.heads
-        context = ops.reshape(ops.cast(context, ms.float32), (batch, self.heads, length, self.head_dim))
+        context = ops.reshape(ops.cast(context, ms.float32), (batch, self.heads, length, self.head_size))
         context = ops.transpose(context, (0, 2, 1, 3))
-        return ops.reshape(context, (batch * length, self.heads * self.head_dim))
+        return ops.reshape(context, (batch * length, self.heads * self.head_size))
 
     def construct(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, seen):
         """x (N, D) -> (N, D).
 
-        mask additive (B*K, G*S, S), with flash attention (B, S, S); seen (N, D), 0 in rows that see
+        mask additive (B*K, G*S, S), with flash attention (B, S, S); seen (N, H*C), 0 in rows that see
         nothing and 1 in all others.
         """
         query, key, value = self.project(x, batch, cos_query, sin_query, cos_key, sin_key)
@@ -203,6 +167,6 @@ class Attention(nn.Cell):
         slots (B*K*Q, 2): where each new key goes, as (row of the cache, position).
         """
         query, key, value = self.project(x, batch, cos_query, sin_query, cos_key, sin_key)
-        past_key = ops.tensor_scatter_update(past_key, slots, key.reshape(-1, self.head_dim))
-        past_value = ops.tensor_scatter_update(past_value, slots, value.reshape(-1, self.head_dim))
+        past_key = ops.tensor_scatter_update(past_key, slots, key.reshape(-1, self.head_size))
+        past_value = ops.tensor_scatter_update(past_value, slots, value.reshape(-1, self.head_size))
         return self.o_proj(self.merge(attend(query, past_key, past_value, mask), batch)), past_key, past_value

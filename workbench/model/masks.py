@@ -1,17 +1,18 @@
-"""Which key a query may attend to: one definition, and the forms that kernels want.
+"""Which key a query may attend to: one definition, in terms of positions and segments.
 
-``visible`` is the definition, in numpy, from positions and segments. True = may attend. Segment
-0 is padding: it sees nothing and nothing sees it. Everything else is a form of it:
+    Q queries   K keys   S positions of a row   past = K - Q cached keys
 
-    additive(mask)              float32, 0 where visible, MASKED where not, to be added to scores
-    discard(additive mask)      the opposite sense, which Ascend's fused attention kernel reads
-    packed_causal_mask(...)     the additive form as MindSpore operators, for the compiled step
-    cached_causal_mask(...)     the same for new tokens after a cache
+``visible`` is the definition, in numpy: True = may attend. Segment 0 is padding: it sees nothing
+and nothing sees it. ``Mask`` says which kind. Every other form a kernel wants is derived from it
+in ``mask_forms.py``; the two that say what a mask is worth stand here:
 
-A dense mask costs S x S a row, which is what a CPU needs and what a long context cannot afford:
-at 128 K positions a boolean mask is 16 GiB. This file makes no compressed kernel masks.
+    additive(visible)          float32, 0 where visible, MASKED where not, to be added to scores
+    discard(additive mask)     the opposite sense, which Ascend's fused attention kernel reads
+
+A dense mask costs Q x K a row: at 128 K positions a boolean one is 16 GiB.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -28,20 +29,9 @@ Kind = Literal["causal", "sliding", "prefix"]
 KINDS = ("causal", "sliding", "prefix")
 
 
-def visible(
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    query_segments: np.ndarray | None = None,
-    key_segments: np.ndarray | None = None,
-    kind: Kind = "causal",
-    window: int | None = None,
-    prefix_length: int | None = None,
-) -> np.ndarray:
-    """Boolean (..., Q, K), True where query may attend to key.
-
-    Positions are (..., Q) and (..., K), counted within a document or within a row; both sides the
-    same way. Segments have the same shapes (or are both None: a single document, no padding); a
-    query sees only keys of its own segment, and segment 0 sees nothing.
+@dataclass(frozen=True)
+class Mask:
+    """A kind of mask.
 
     causal   key position <= query position
     sliding  causal, and fewer than ``window`` positions back (``window`` counts the query itself)
@@ -51,33 +41,64 @@ def visible(
     Raises SettingError for an unknown kind, or a window or prefix_length that is missing, below 1
     (below 0 for the prefix) or given to a kind that has none.
     """
-    if kind not in KINDS:
-        raise unknown_name("mask kind", kind, KINDS)
-    _check_option("window", window, kind == "sliding", 1)
-    _check_option("prefix_length", prefix_length, kind == "prefix", 0)
+
+    kind: Kind = "causal"
+    window: int | None = None
+    prefix_length: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown_name("mask kind", self.kind, KINDS)
+        for name, kind, least in (("window", "sliding", 1), ("prefix_length", "prefix", 0)):
+            value, told = getattr(self, name), f"{name}={getattr(self, name)!r} is not allowed: this kind of mask"
+            if self.kind == kind and not (isinstance(value, int) and value >= least):
+                raise SettingError(f"{told} needs {name}, a whole number, at least {least}")
+            if self.kind != kind and value is not None:
+                raise SettingError(f"{told} has no {name}; leave it out")
+
+
+def visible(
+    query_positions: np.ndarray,
+    key_positions: np.ndarray,
+    query_segments: np.ndarray | None = None,
+    key_segments: np.ndarray | None = None,
+    mask: Mask = Mask(),
+) -> np.ndarray:
+    """Boolean (..., Q, K), True where query may attend to key.
+
+    Positions are (..., Q) and (..., K), counted within a document or within a row; both sides the
+    same way. Segments have the same shapes (or are both None: a single document, no padding); a
+    query sees only keys of its own segment, and segment 0 sees nothing. Raises SettingError when
+    only one side has segments.
+    """
     if (query_segments is None) != (key_segments is None):
         raise SettingError("query_segments and key_segments: give both or neither")
     query = np.asarray(query_positions)[..., :, None]
     key = np.asarray(key_positions)[..., None, :]
-    mask = key <= query
-    if kind == "sliding":
-        mask = mask & (query - key < window)
-    if kind == "prefix":
-        mask = mask | (key < prefix_length)
+    seen = key <= query
+    if mask.kind == "sliding":
+        seen = seen & (query - key < mask.window)
+    if mask.kind == "prefix":
+        seen = seen | (key < mask.prefix_length)
     if query_segments is not None:
         query_segment = np.asarray(query_segments)[..., :, None]
         key_segment = np.asarray(key_segments)[..., None, :]
-        mask = mask & (query_segment == key_segment) & (query_segment != 0)
-    return mask
+        seen = seen & (query_segment == key_segment) & (query_segment != 0)
+    return seen
+
+
+def after_past(query_length: int, past: int = 0, mask: Mask = Mask()) -> np.ndarray:
+    """Boolean (Q, past + Q) of one document: ``query_length`` new tokens after ``past`` cached ones."""
+    return visible(np.arange(past, past + query_length), np.arange(past + query_length), mask=mask)
 
 
 def causal(query_length: int, past: int = 0) -> np.ndarray:
-    """Boolean (Q, past + Q): ``query_length`` new tokens after ``past`` cached ones."""
-    return visible(np.arange(past, past + query_length), np.arange(past + query_length))
+    """``after_past`` of the causal mask."""
+    return after_past(query_length, past)
 
 
-def packed(segment_ids: np.ndarray, **options) -> np.ndarray:
-    """Boolean (..., S, S) of packed rows: ``segment_ids`` (..., S), ``options`` as in ``visible``.
+def packed(segment_ids: np.ndarray, mask: Mask = Mask()) -> np.ndarray:
+    """Boolean (..., S, S) of packed rows with ``segment_ids`` (..., S).
 
     Positions are counted within each document, so that a prefix starts with it. Raises DataError
     where a segment lies in two pieces (segment 0, padding, may).
@@ -89,7 +110,7 @@ def packed(segment_ids: np.ndarray, **options) -> np.ndarray:
         if len(set(starts.tolist())) < len(starts):
             raise DataError(f"segment_ids {row.tolist()}: a segment lies in two pieces, give each document its own id")
     positions = document_positions(segments)
-    return visible(positions, positions, segments, segments, **options)
+    return visible(positions, positions, segments, segments, mask)
 
 
 def document_positions(segment_ids: np.ndarray) -> np.ndarray:
@@ -141,10 +162,3 @@ def cached_causal_mask(position_ids, length: int):
     slots = ops.tile(ops.arange(length).astype(ms.int32).reshape(1, 1, length), (batch, new, 1))
     later = ops.greater(slots, ops.tile(ops.expand_dims(position_ids, 2), (1, 1, length)))
     return ops.mul(ops.cast(later, ms.float32), MASKED)
-
-
-def _check_option(name: str, value: int | None, wanted: bool, least: int) -> None:
-    if wanted and (value is None or value < least):
-        raise SettingError(f"{name}={value!r} is not allowed: this kind of mask needs {name}, at least {least}")
-    if not wanted and value is not None:
-        raise SettingError(f"{name}={value!r} is not allowed: this kind of mask has no {name}; leave it out")

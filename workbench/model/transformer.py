@@ -1,19 +1,17 @@
-"""A LLaMA-like decoder with a task-aware embedding and two small heads.
+"""The decoder: embeddings, blocks, heads; for whole rows and for new tokens after a cache.
 
-    B rows   S positions   D hidden size   H query heads   K key/value heads   C head dimension
-    F intermediate size   V vocabulary   T tasks   N = B * S
-
-    hidden = model(input_ids, position_ids, segment_ids, task_ids)     (B, S, D)
-    logits = model.logits(hidden)                                      (B, S, V)
-    model.instruction_head(rows), model.fact_head(rows)                (N, D) -> (N, T), (N, 1)
+    B rows   S positions   D hidden size   V vocabulary   N = B * S
+    H query heads   K key/value heads   C head dimension   L cache length   Q new positions
+    E experts   M sparse layers
 
 Parameter names are those of Hugging Face's ``LlamaForCausalLM`` where it has the parameter, so
-weights are exchanged by name. All weights are drawn from normal(0, initializer_range) and the
-norms are 1, as in GPT-2 (Radford et al. 2019, section 2.3, without its scaling by depth) and
-``transformers.LlamaConfig``. The same seed gives every rank the same weights.
+weights are exchanged by name (``exchange.py``). All weights are drawn from normal(0,
+initializer_range), biases are 0 and the norms are 1, as in GPT-2 (Radford et al. 2019, section 2.3,
+without its scaling by depth) and ``transformers.LlamaConfig``. The same seed gives every rank the
+same weights.
 
-No dropout: a recomputed block would draw another mask (and one-epoch pretraining uses none).
-The loss is not computed here; the sequence mask is causal within each segment, no other kind.
+No dropout of activations: a recomputed block would draw another mask (and one-epoch pretraining
+uses none). Layers and task ids can be dropped, see ``train/dropping.py``. The loss is not computed here.
 """
 
 import numpy as np
@@ -21,110 +19,26 @@ import mindspore as ms
 from mindspore import nn, ops
 
 from workbench.config import ModelConfig, require
-from workbench.errors import DataError
-from workbench.model.attention import Attention, Linear, linear, rotary_table
-from workbench.model.masks import cached_causal_mask, packed_causal_mask
-from workbench.model.norm import RMSNorm
-
-
-class SwiGLU(nn.Cell):
-    """(silu(x gate) * (x up)) down (Shazeer 2020, section 2)."""
-
-    def __init__(self, config: ModelConfig, rng: np.random.Generator, compute_dtype) -> None:
-        super().__init__()
-        size, inner, scale = config.hidden_size, config.intermediate_size, config.initializer_range
-        self.gate_proj = Linear(size, inner, scale, rng, compute_dtype)
-        self.up_proj = Linear(size, inner, scale, rng, compute_dtype)
-        self.down_proj = Linear(inner, size, scale, rng, compute_dtype)
-
-    def construct(self, x):
-        return self.down_proj(ops.mul(ops.silu(self.gate_proj(x)), self.up_proj(x)))
-
-
-class Block(nn.Cell):
-    """One decoder layer: attention and SwiGLU, each on a normed input and added to the stream."""
-
-    def __init__(self, config: ModelConfig, rng: np.random.Generator, compute_dtype, flash_attention: bool) -> None:
-        super().__init__()
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = Attention(config, rng, compute_dtype, flash_attention)
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = SwiGLU(config, rng, compute_dtype)
-
-    def construct(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, seen):
-        """x (N, D) -> (N, D); the rest as in ``Attention``.
-
-        One argument for each array: a recomputed cell takes no tuple of arrays.
-        """
-        normed = self.input_layernorm(x)
-        x = ops.add(x, self.self_attn(normed, batch, cos_query, sin_query, cos_key, sin_key, mask, seen))
-        return ops.add(x, self.mlp(self.post_attention_layernorm(x)))
-
-    def use_plain_gradients(self) -> None:
-        """Let MindSpore derive the gradients of norm and attention; same values, other rounding."""
-        for cell in (self.input_layernorm, self.self_attn, self.post_attention_layernorm):
-            cell.by_hand = False
-
-    def recompute(self, **options) -> None:
-        """Recompute this block in the backward pass instead of keeping its activations.
-
-        It goes back to plain gradients: compiled, MindSpore 2.10 keeps what a cell with its own
-        ``bprop`` returned, recomputed or not, and where that meets the residual stream the graph
-        gets a cycle. Peak of the allocator, 6 layers, hidden 256, 8 x 256 positions: 162 MB, of 493
-        MB without recomputing and 322 MB if the gradients by hand stayed (2026-11-29, one run each).
-        """
-        self.use_plain_gradients()
-        super().recompute(**options)
-
-    def decode(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, slots, past_key, past_value):
-        normed = self.input_layernorm(x)
-        attended, past_key, past_value = self.self_attn.decode(
-            normed, batch, cos_query, sin_query, cos_key, sin_key, mask, slots, past_key, past_value
-        )
-        x = ops.add(x, attended)
-        return ops.add(x, self.mlp(self.post_attention_layernorm(x))), past_key, past_value
-
-
-class Embedding(nn.Cell):
-    """A table (rows, D), normal(0, scale)."""
-
-    def __init__(self, rows: int, size: int, scale: float, rng: np.random.Generator) -> None:
-        super().__init__()
-        self.weight = ms.Parameter(ms.Tensor(rng.normal(0.0, scale, (rows, size)).astype(np.float32)), name="weight")
-
-    def construct(self, ids):
-        return ops.gather(self.weight, ids, 0)
-
-
-class TaskAwareEmbedding(nn.Cell):
-    """What a task adds to the token embeddings: (N,) task ids -> (N, D).
-
-    Zero at the start, so that the logits of step 0 do not depend on the task. Row 0 means no task
-    and stays zero: it is masked out, so its gradient is exactly zero.
-    """
-
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        shape = (config.num_tasks, config.hidden_size)
-        self.weight = ms.Parameter(ms.Tensor(np.zeros(shape, np.float32)), name="weight")
-        real = np.ones(shape, np.float32)
-        real[0] = 0
-        self.real = ms.Tensor(real)
-
-    def construct(self, task_ids):
-        return ops.gather(ops.mul(self.weight, self.real), task_ids, 0)
+from workbench.model.block import Block
+from workbench.model.linear import Embedding, Linear, TaskAwareEmbedding, linear
+from workbench.model.mask_forms import additive_mask
+from workbench.model.masks import Mask
+from workbench.model.norm import make_norm
+from workbench.model.rotary import rotary_table
 
 
 class Decoder(nn.Cell):
     """Embeddings, blocks and the final norm; ``model.`` in Hugging Face's names."""
 
-    def __init__(self, config: ModelConfig, rng: np.random.Generator, compute_dtype, flash_attention: bool) -> None:
+    def __init__(
+        self, config: ModelConfig, rng: np.random.Generator, compute_dtype: ms.dtype, flash_attention: bool
+    ) -> None:
         super().__init__()
         self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, config.initializer_range, rng)
         self.layers = nn.CellList(
-            [Block(config, rng, compute_dtype, flash_attention) for _ in range(config.num_hidden_layers)]
+            [Block(config, i, rng, compute_dtype, flash_attention) for i in range(config.num_hidden_layers)]
         )
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = make_norm(config)
 
 
 class Transformer(nn.Cell):
@@ -149,12 +63,19 @@ class Transformer(nn.Cell):
         self.model = Decoder(config, rng, self.compute_dtype, flash_attention)
         if not config.tie_word_embeddings:
             self.lm_head = Linear(size, config.vocab_size, scale, rng, self.compute_dtype)
-        self.task_embedding = TaskAwareEmbedding(config)
+        self.task_embedding = TaskAwareEmbedding(config.num_tasks, size)
         self.instruction_head = Linear(size, config.num_tasks, scale, rng, ms.float32)
         self.fact_head = Linear(size, 1, scale, rng, ms.float32)
         cos, sin = rotary_table(config)
         self.cos, self.sin = ms.Tensor(cos), ms.Tensor(sin)
         self.head_matmul = ops.MatMul()
+        self.keep_all = ms.Tensor(np.ones(config.num_hidden_layers, np.float32))
+        self.has_experts = bool(config.sparse_layers)
+        self.sparse_of = tuple(config.is_sparse(layer) for layer in range(config.num_hidden_layers))
+        windows = [config.window_of(layer) for layer in range(config.num_hidden_layers)]
+        # One mask for each window that occurs, built once a pass and shared by its layers.
+        self.masks = tuple(Mask("sliding", window=w) if w else Mask() for w in sorted(set(windows)))
+        self.mask_of = tuple(sorted(set(windows)).index(w) for w in windows)
 
     @property
     def layers(self) -> nn.CellList:
@@ -163,19 +84,45 @@ class Transformer(nn.Cell):
 
     def construct(self, input_ids, position_ids, segment_ids, task_ids):
         """int32 (B, S) each -> final hidden states float32 (B, S, D). A row of segment 0 is finite."""
+        return self.with_router(input_ids, position_ids, segment_ids, task_ids, self.keep_all)[0]
+
+    def with_router(self, input_ids, position_ids, segment_ids, task_ids, layer_factors):
+        """As ``construct``, and what the sparse layers tell: float32 (M, E + 3), or one 0 where there are none.
+
+        layer_factors float32 (layers,), what each layer's addition is multiplied by in training.
+        """
         batch, length = input_ids.shape
-        config = self.config
         x = self.embed(input_ids, task_ids)
         cos_query, sin_query, cos_key, sin_key = self.rotary(position_ids)
-        mask = packed_causal_mask(segment_ids)
-        if not self.flash_attention:
-            mask = self.for_heads(mask)
+        masks = ()
+        for kind in self.masks:
+            mask = additive_mask(position_ids, position_ids, segment_ids, segment_ids, kind)
+            masks = masks + (mask if self.flash_attention else self.for_heads(mask),)
         # A padding position sees no key at all; the softmax of its row means nothing.
-        seen = ops.cast(ops.not_equal(ops.reshape(segment_ids, (-1, 1)), 0), ms.float32)
-        seen = ops.tile(seen, (1, config.hidden_size))
-        for block in self.model.layers:
-            x = block(x, batch, cos_query, sin_query, cos_key, sin_key, mask, seen)
-        return ops.reshape(self.model.norm(x), (batch, length, config.hidden_size))
+        real = ops.cast(ops.not_equal(ops.reshape(segment_ids, (-1,)), 0), ms.float32)
+        width = self.config.num_attention_heads * self.config.head_size
+        seen = ops.tile(ops.expand_dims(real, 1), (1, width))
+        told = ()
+        for index, block in enumerate(self.model.layers):
+            out = block(
+                x,
+                batch,
+                cos_query,
+                sin_query,
+                cos_key,
+                sin_key,
+                masks[self.mask_of[index]],
+                seen,
+                real,
+                layer_factors[index],
+            )
+            if self.sparse_of[index]:
+                x = out[0]
+                told = told + (out[1],)
+            else:
+                x = out
+        hidden = ops.reshape(self.model.norm(x), (batch, length, self.config.hidden_size))
+        return hidden, ops.stack(told) if self.has_experts else ops.zeros((1,), ms.float32)
 
     def logits(self, hidden):
         """Hidden states (..., D) -> logits (..., V), float32."""
@@ -217,7 +164,11 @@ class Transformer(nn.Cell):
         groups = config.num_key_value_heads
         x = self.embed(input_ids, task_ids)
         cos_query, sin_query, cos_key, sin_key = self.rotary(position_ids)
-        mask = self.for_heads(cached_causal_mask(position_ids, cache[0].shape[1]))
+        slots_of = ops.tile(ops.expand_dims(ops.arange(cache[0].shape[1]).astype(ms.int32), 0), (batch, 1))
+        new_rows, old_rows = ops.ones_like(position_ids), ops.ones_like(slots_of)
+        masks = ()
+        for kind in self.masks:
+            masks = masks + (self.for_heads(additive_mask(position_ids, slots_of, new_rows, old_rows, kind)),)
         rows = ops.tile(ops.expand_dims(ops.arange(batch * groups), 1), (1, new))
         columns = ops.tile(ops.expand_dims(position_ids, 1), (1, groups, 1))
         slots = ops.stack((rows.reshape(-1), columns.reshape(-1).astype(rows.dtype)), 1)
@@ -225,7 +176,16 @@ class Transformer(nn.Cell):
         for index, block in enumerate(self.model.layers):
             past_key, past_value = cache[2 * index], cache[2 * index + 1]
             x, key, value = block.decode(
-                x, batch, cos_query, sin_query, cos_key, sin_key, mask, slots, past_key, past_value
+                x,
+                batch,
+                cos_query,
+                sin_query,
+                cos_key,
+                sin_key,
+                masks[self.mask_of[index]],
+                slots,
+                past_key,
+                past_value,
             )
             filled = filled + (key, value)
         return ops.reshape(self.model.norm(x), (batch, new, config.hidden_size)), filled
@@ -242,27 +202,3 @@ class Transformer(nn.Cell):
         rows = ops.arange(batch).astype(ms.int32) * new + last
         hidden = ops.gather(ops.reshape(hidden, (batch * new, self.config.hidden_size)), rows, 0)
         return self.logits(hidden), cache
-
-
-def check_batch(batch: dict[str, np.ndarray], config: ModelConfig) -> None:
-    """Refuse a batch that the compiled step would misread or die on. Raises DataError."""
-    shape = np.shape(batch.get("input_ids"))
-    if len(shape) != 2:
-        raise DataError(f"input_ids has shape {shape}, expected (batch, sequence_length)")
-    limits = {
-        "input_ids": (config.vocab_size, "vocab_size"),
-        "position_ids": (config.max_position_embeddings, "max_position_embeddings"),
-        "segment_ids": (2**31 - 1, "int32"),
-        "task_ids": (config.num_tasks, "num_tasks"),
-    }
-    for name, (limit, setting) in limits.items():
-        if name not in batch:
-            raise DataError(f"the batch has no {name}; it needs {', '.join(limits)}")
-        values = np.asarray(batch[name])
-        if values.shape != shape:
-            raise DataError(f"{name} has shape {values.shape}, expected {shape} like input_ids")
-        if values.dtype != np.int32:
-            raise DataError(f"{name} is {values.dtype}, expected int32")
-        if values.size and not (0 <= values.min() and values.max() < limit):
-            wrong = values.max() if values.max() >= limit else values.min()
-            raise DataError(f"{name} holds {wrong}, allowed are 0 to {limit - 1}: change the data or {setting}")

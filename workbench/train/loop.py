@@ -25,6 +25,7 @@ from workbench.model.weights import set_weights
 from workbench.progress import preparing, quiet
 from workbench.run_folder import RunFolder
 from workbench.train.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
+from workbench.train.dropping import drop
 from workbench.train.optimizing import learning_rate_at
 from workbench.train.step import TrainState, TrainStep
 
@@ -92,7 +93,7 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     with tqdm(total=train.steps, unit="step", disable=quiet()) as bar:
         for at in range(1, train.steps + 1):
             start = time.perf_counter()
-            batch = next(batches)
+            batch = drop(next(batches), config.model, train.seed, (at - 1) * train.batch_size)
             rate = learning_rate_at(at - 1, train)
             state, metrics = step(state, batch, rate)
             seconds = time.perf_counter() - start

@@ -11,6 +11,8 @@ wherever it landed.
     instruction  cross entropy of the task type, read at the last input of a task document
     fact         squared error of sigmoid(score) against the truth label, at the same place
 
+A model with experts adds its router's losses with the model's own coefficients.
+
 Shapes: B rows, S positions, N = B*S, V vocabulary, T tasks, D hidden size.
 """
 
@@ -70,14 +72,18 @@ def fact_loss_sum(scores, targets):
     return ops.ReduceSum()(ops.mul(ops.mul(error, error), asked))
 
 
-def joint_loss(model, weights, batch, counts):
-    """(total, parts (3,)) of a batch of tensors; ``weights`` three floats, ``counts`` (3,) tensor.
+def joint_loss(model, weights, batch, counts, layer_factors=None):
+    """(total, parts) of a batch of tensors; ``weights`` three floats, ``counts`` (3,) tensor.
 
     ``batch`` is (input_ids, position_ids, segment_ids, task_ids, labels, instruction_labels,
-    fact_targets), each (B, S).
+    fact_targets), each (B, S); ``layer_factors`` (layers,), none dropped without them. Parts is one array: lm, instruction and
+    fact loss, then row by row what each sparse layer tells (``SparseMoE``). The total holds the
+    router's two losses too, averaged over the sparse layers, with the model's coefficients.
     """
     input_ids, position_ids, segment_ids, task_ids, labels, instruction_labels, fact_targets = batch
-    hidden = model(input_ids, position_ids, segment_ids, task_ids)
+    if layer_factors is None:
+        layer_factors = model.keep_all
+    hidden, router = model.with_router(input_ids, position_ids, segment_ids, task_ids, layer_factors)
     hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))
     counts = ops.maximum(counts, 1.0)
     lm = lm_loss_sum(model, hidden, ops.reshape(labels, (-1,))) / counts[0]
@@ -86,4 +92,10 @@ def joint_loss(model, weights, batch, counts):
     )
     fact = fact_loss_sum(ops.reshape(model.fact_head(hidden), (-1,)), ops.reshape(fact_targets, (-1,))) / counts[2]
     total = weights[0] * lm + weights[1] * instruction + weights[2] * fact
-    return total, ops.stack((lm, instruction, fact))
+    parts = ops.stack((lm, instruction, fact))
+    if not model.has_experts:
+        return total, parts
+    config = model.config
+    balance, z = ops.mean(router[:, config.num_experts]), ops.mean(router[:, config.num_experts + 1])
+    total = total + config.router_aux_loss_coef * balance + config.router_z_loss_coef * z
+    return total, ops.concat((parts, ops.reshape(router, (-1,))))

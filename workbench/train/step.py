@@ -15,14 +15,15 @@ the loss scale changes. One rank; reducing over several ranks is not part of thi
 
 import time
 from dataclasses import dataclass
-from typing import Mapping
+from typing import Any, Mapping
 
 import mindspore as ms
 import numpy as np
 from mindspore import ops
 
 from workbench.config import TrainConfig
-from workbench.model.transformer import Transformer, check_batch
+from workbench.model.batch import check_batch
+from workbench.model.transformer import Transformer
 from workbench.model.weights import set_weights
 from workbench.train.losses import joint_loss, target_counts
 from workbench.train.optimizing import decays
@@ -81,12 +82,13 @@ class TrainStep:
 
     def __call__(
         self, state: TrainState, batch: Mapping[str, np.ndarray], learning_rate: float
-    ) -> tuple[TrainState, dict[str, float]]:
-        """One step on a batch (see ``SampleSource.batch``); metrics as Python floats.
+    ) -> tuple[TrainState, dict[str, Any]]:
+        """One step on a batch (see ``SampleSource.batch``); metrics as Python numbers.
 
         Metrics: loss (weighted total), lm_loss, instruction_loss, fact_loss (means over their
         targets), grad_norm (unscaled, before clipping), loss_scale (the one used), overflow (0
-        or 1), tokens (targets with loss). Raises DataError for ids outside the model's tables.
+        or 1), tokens (targets with loss); with experts also those of ``expert_metrics``. The batch may
+        hold ``layer_factors`` (layers,), see ``dropping.py``. Raises DataError for ids outside the model's tables.
         """
         check_batch(batch, self.model.config)
         first = state is not self._state
@@ -94,18 +96,38 @@ class TrainStep:
             self._state, self._compiled = state, _compile(self.model, state, self.config)
         counts = target_counts(batch)
         tensors = tuple(ms.Tensor(np.ascontiguousarray(batch[name])) for name in INPUTS)
+        factors = batch.get("layer_factors", np.ones(self.model.config.num_hidden_layers, np.float32))
         start = time.perf_counter()
-        out = self._compiled(*tensors, ms.Tensor(counts), ms.Tensor(learning_rate, ms.float32))
-        values = dict(zip(_METRICS, out.asnumpy().astype(float).tolist()))
+        out = self._compiled(*tensors, ms.Tensor(factors), ms.Tensor(counts), ms.Tensor(learning_rate, ms.float32))
+        told = out.asnumpy().astype(float)
+        values = dict(zip(_METRICS, told.tolist()))
         if first:
             self.compile_seconds = time.perf_counter() - start
         values["overflow"] = int(values.pop("finite") == 0)
         values["tokens"] = int(counts[0])
+        if self.model.has_experts:
+            values |= expert_metrics(told[len(_METRICS) :].reshape(len(self.model.config.sparse_layers), -1))
         return state, values
 
 
+def expert_metrics(told: np.ndarray) -> dict[str, Any]:
+    """What the sparse layers told, (M, E + 3) as ``SparseMoE`` gives it, as metrics.
+
+    expert_load (a list of E shares for each layer, each layer's sum is 1), aux_loss and z_loss
+    (means over the layers, before their coefficients), dropped_assignments (over all layers).
+    """
+    counts, losses = told[:, :-3], told[:, -3:]
+    load = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    return {
+        "expert_load": load.round(4).tolist(),
+        "aux_loss": float(losses[:, 0].mean()),
+        "z_loss": float(losses[:, 1].mean()),
+        "dropped_assignments": int(losses[:, 2].sum()),
+    }
+
+
 def _compile(model: Transformer, state: TrainState, config: TrainConfig):
-    """The step as one jitted function of (7 batch tensors, counts (3,), learning rate ()) -> (7,) metrics."""
+    """The step as one jitted function of (7 batch tensors, layer factors, counts (3,), learning rate ()) -> metrics (7 + ...,)."""
     weights = (config.lm_weight, config.instruction_weight, config.fact_weight)
     beta1, beta2, epsilon = config.adam_beta1, config.adam_beta2, config.adam_epsilon
     decay = tuple(config.weight_decay if decays(p.name, p.ndim) else 0.0 for p in state.parameters)
@@ -113,15 +135,15 @@ def _compile(model: Transformer, state: TrainState, config: TrainConfig):
     adam = ops.AdamWeightDecay()
     count = len(parameters)
 
-    def scaled_loss(a, b, c, d, e, f, g, counts, scale):
-        total, parts = joint_loss(model, weights, (a, b, c, d, e, f, g), counts)
+    def scaled_loss(a, b, c, d, e, f, g, factors, counts, scale):
+        total, parts = joint_loss(model, weights, (a, b, c, d, e, f, g), counts, factors)
         return total * scale, total, parts
 
     gradient = ms.value_and_grad(scaled_loss, None, weights=parameters, has_aux=True)
 
-    def step(a, b, c, d, e, f, g, counts, learning_rate):
+    def step(a, b, c, d, e, f, g, factors, counts, learning_rate):
         updates, scale, good, overflows = scalars[0], scalars[1], scalars[2], scalars[3]
-        (_, total, parts), grads = gradient(a, b, c, d, e, f, g, counts, scale)
+        (_, total, parts), grads = gradient(a, b, c, d, e, f, g, factors, counts, scale)
         squares = 0.0
         for grad in grads:
             squares = squares + ops.ReduceSum()(ops.square(grad))
@@ -151,6 +173,6 @@ def _compile(model: Transformer, state: TrainState, config: TrainConfig):
             )
         new_scale, new_good = next_scale(scale, good, ok, config)
         ops.assign(scalars, ops.stack((updates + ok, new_scale, new_good, overflows + 1.0 - ok)))
-        return ops.stack((total, parts[0], parts[1], parts[2], norm, scale, ok))
+        return ops.concat((ops.stack((total, parts[0], parts[1], parts[2], norm, scale, ok)), parts[3:]))
 
     return ms.jit(step)

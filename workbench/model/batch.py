@@ -1,0 +1,36 @@
+"""What a batch must be before the compiled step gets it.
+
+    B rows   S positions
+
+A compiled function reads past the end of a table without a word, or dies in native code; here the
+wrong array is named, with what it holds and which setting to change. Costs one pass over the ids.
+"""
+
+import numpy as np
+
+from workbench.config import ModelConfig
+from workbench.errors import DataError
+
+
+def check_batch(batch: dict[str, np.ndarray], config: ModelConfig) -> None:
+    """Refuse a batch that the compiled step would misread or die on. Raises DataError."""
+    shape = np.shape(batch.get("input_ids"))
+    if len(shape) != 2:
+        raise DataError(f"input_ids has shape {shape}, expected (batch, sequence_length)")
+    limits = {
+        "input_ids": (config.vocab_size, "vocab_size"),
+        "position_ids": (config.max_position_embeddings, "max_position_embeddings"),
+        "segment_ids": (2**31 - 1, "int32"),
+        "task_ids": (config.num_tasks, "num_tasks"),
+    }
+    for name, (limit, setting) in limits.items():
+        if name not in batch:
+            raise DataError(f"the batch has no {name}; it needs {', '.join(limits)}")
+        values = np.asarray(batch[name])
+        if values.shape != shape:
+            raise DataError(f"{name} has shape {values.shape}, expected {shape} like input_ids")
+        if values.dtype != np.int32:
+            raise DataError(f"{name} is {values.dtype}, expected int32")
+        if values.size and not (0 <= values.min() and values.max() < limit):
+            wrong = values.max() if values.max() >= limit else values.min()
+            raise DataError(f"{name} holds {wrong}, allowed are 0 to {limit - 1}: change the data or {setting}")
