@@ -9,7 +9,7 @@ import mindspore as ms
 
 from workbench.config import ModelConfig
 from workbench.errors import DataError, SettingError
-from workbench.model.generate import _prefill, generate, sample
+from workbench.model.generate import _empty_cache, _prefill, generate, sample
 from workbench.model.transformer import Transformer
 
 CONFIG = ModelConfig(
@@ -108,7 +108,7 @@ def test_chunks_give_the_cache_and_the_logits_of_one_pass(model, length):
     """Chunks of 4: also when the last one overlaps the one before, and for a row that ended chunks ago."""
     tokens = np.random.default_rng(length).integers(0, 40, (2, length)).astype(np.int32)
     lengths, tasks = np.array([length, 2], np.int32), np.array([[1], [2]], np.int32)
-    empty = tuple(ms.Tensor(np.zeros((4, 12, 4), np.float32)) for _ in range(4))
+    empty = _empty_cache(model, 2, 12)
     logits, cache = _prefill(model, tokens, lengths, tasks, empty, 4)
     for row, size in enumerate(lengths):
         whole = whole_logits(model, tokens[row, :size], int(tasks[row, 0]))

@@ -91,17 +91,13 @@ def _decode(
     prefill_chunk: int,
 ) -> Iterator[np.ndarray]:
     """Yields float32 logits (len(prompts), V) of the next token, and is sent the chosen tokens."""
-    config = model.config
     tokens = np.zeros((rows, prompt_length), np.int32)
     lengths, tasks = np.ones(rows, np.int32), np.zeros((rows, 1), np.int32)
     for row, prompt in enumerate(prompts):
         tokens[row, : len(prompt)] = prompt
         lengths[row], tasks[row] = len(prompt), task_ids[row]
-    shape = (rows * config.num_key_value_heads, cache_length, config.head_size)
-    cache = tuple(
-        ms.Tensor(np.zeros(shape, np.float32)).astype(model.compute_dtype) for _ in range(2 * config.num_hidden_layers)
-    )
-    logits, cache = _prefill(model, tokens, lengths, tasks, cache, prefill_chunk)
+    # Not bound to a name here, where it would outlive the first chunk.
+    logits, cache = _prefill(model, tokens, lengths, tasks, _empty_cache(model, rows, cache_length), prefill_chunk)
     none = np.zeros(rows, np.int32)
     while True:
         chosen = yield logits[: len(prompts)]
@@ -109,6 +105,13 @@ def _decode(
         column[: len(prompts), 0] = chosen
         logits, cache = _call(model, column, lengths[:, None], none, tasks, cache)
         lengths = lengths + 1
+
+
+def _empty_cache(model: Transformer, rows: int, length: int) -> tuple[ms.Tensor, ...]:
+    config = model.config
+    shape = (rows * config.num_key_value_heads, length, config.head_size)
+    empty = np.zeros(shape, np.float32)
+    return tuple(ms.Tensor(empty).astype(model.compute_dtype) for _ in range(2 * config.num_hidden_layers))
 
 
 def _prefill(model: Transformer, tokens, lengths, tasks, cache, chunk: int):
