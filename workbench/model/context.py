@@ -10,12 +10,21 @@ one head's float16 scores 32 GiB. Chunks of Q positions against the whole cache 
 hold Q x S a head instead, which grows linearly; the fused kernel of Ascend (not run) keeps no
 scores at all.
 
-Measured 2026-11-29 on two CPU cores, hidden 64, 2 layers, 4 heads, 2 key/value heads, float32, chunks
-of 512: MEASURED
+Measured 2026-11-29 on two CPU cores (hidden 64, 2 layers, 4 heads, 2 key/value heads, float32; one
+run each), peak in MiB:
+
+    positions          1,024   2,048   4,096   8,192  16,384  32,768
+    chunks of 512         26      51     101     201     401     801
+    one pass                     197     778   3,091
+
+25 MiB for every 1,024 positions, exactly a line; one pass takes four times as much for twice the
+length, which would be 48 GiB at 32,768. A smaller chunk lowers the slope: it is H x Q x S x 4 bytes
+about three times, and the cache twice. The time stays quadratic.
 
 A measurement costs an import, a compilation and a forward pass over the prompt. The peak is that of
-MindSpore's allocator, in whole MiB; what a kernel keeps outside it is not seen. Not here: training,
-whose activations are measured in ``workbench/train/memory.py``.
+MindSpore's allocator, in whole MiB; what a kernel keeps outside it is not seen (the process of the
+16,384 positions had 1,033 MiB resident, 530 of them for any length). Not here: training, whose
+activations are measured in ``workbench/train/memory.py``.
 """
 
 import json
@@ -26,11 +35,15 @@ import sys
 from dataclasses import asdict, dataclass, replace
 from typing import Sequence
 
-from workbench.config import ModelConfig, require
-from workbench.errors import UserError
-from workbench.model.mask_forms import TILE
+import numpy as np
 
-CHUNK = 512
+from workbench.config import ModelConfig, require
+from workbench.device import use_device
+from workbench.errors import UserError
+from workbench.model.generate import PREFILL_CHUNK, generate
+from workbench.model.mask_forms import TILE
+from workbench.model.transformer import Transformer
+
 _STATISTICS = "memory_statistics:True"  # MindSpore then prints the allocator's peak when the process ends
 
 
@@ -52,7 +65,7 @@ class ContextPlan:
     kernel_mask: int  # the fused kernel's tile, whatever the length
 
 
-def context_plan(config: ModelConfig, length: int, chunk: int = CHUNK) -> ContextPlan:
+def context_plan(config: ModelConfig, length: int, chunk: int = PREFILL_CHUNK) -> ContextPlan:
     """The plan for one sequence; ``config.max_position_embeddings`` may be shorter.
 
     Raises SettingError for a length or chunk below 1.
@@ -77,7 +90,7 @@ def context_plan(config: ModelConfig, length: int, chunk: int = CHUNK) -> Contex
     )
 
 
-def prefill_peaks(config: ModelConfig, lengths: Sequence[int], chunk: int = CHUNK) -> list[int]:
+def prefill_peaks(config: ModelConfig, lengths: Sequence[int], chunk: int = PREFILL_CHUNK) -> list[int]:
     """Peak bytes of the allocator while a prompt of each length is read in chunks and one token is made.
 
     Random weights and tokens, one row, float32, weights included; ``chunk`` = length is one pass.
@@ -112,12 +125,6 @@ def _check(length: int, chunk: int) -> None:
 
 def _measured_process() -> None:
     """The measuring process: a job on standard input, the allocator's line on standard output at its end."""
-    import numpy as np
-
-    from workbench.device import use_device
-    from workbench.model.generate import generate
-    from workbench.model.transformer import Transformer
-
     values, length, chunk = json.load(sys.stdin)
     config = ModelConfig(**values)
     use_device("CPU")
