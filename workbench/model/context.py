@@ -10,7 +10,7 @@ one head's float16 scores 32 GiB. Chunks of Q positions against the whole cache 
 hold Q x S a head instead, which grows linearly; the fused kernel of Ascend (not run) keeps no
 scores at all.
 
-Measured 2026-11-29 on two CPU cores (hidden 64, 2 layers, 4 heads, 2 key/value heads, float32; one
+Measured 2026-11-30 on two CPU cores (hidden 64, 2 layers, 4 heads, 2 key/value heads, float32; one
 run each), peak in MiB:
 
     positions          1,024   2,048   4,096   8,192  16,384  32,768
