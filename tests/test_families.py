@@ -56,6 +56,7 @@ def test_the_name_alone_decides_what_is_in_the_model():
 def test_experts_of_each_family():
     mixtral = from_hf(hf("mixtral"))
     assert (mixtral.num_experts, mixtral.expert_size, mixtral.sparse_layers) == (4, 56, (0, 1, 2, 3))
+    assert (mixtral.router_aux_loss_coef, mixtral.router_z_loss_coef) == (0.001, 0.0)
     qwen = from_hf(hf("qwen2_moe", decoder_sparse_step=2, mlp_only_layers=[3]))
     assert (qwen.expert_size, qwen.shared_expert_intermediate_size, qwen.sparse_layers) == (24, 40, (1,))
     newer = hf("qwen3_moe", num_local_experts=4)
@@ -72,6 +73,7 @@ def test_windows():
     assert from_hf(hf("qwen2_moe", **on, max_window_layers=0)).sliding_window == 0, "there it is the first layers"
     with pytest.raises(DataError, match="layer_types"):
         from_hf(hf("qwen2_moe", **on))
+    assert from_hf(hf("qwen2_moe", **on, num_hidden_layers=1)).window_of(0) == 8
     types = ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]
     assert from_hf(hf("qwen2_moe", **on, layer_types=types)).max_window_layers == 1
     with pytest.raises(DataError, match=r"config.json: layer_types=\['sliding_attention', 'full_attention'"):
