@@ -1,5 +1,6 @@
 """config.json into settings and back: what each family's name means, and what is refused."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from workbench.config import ModelConfig
 from workbench.errors import DataError, SettingError, UserError
 from workbench.model.families import FAMILIES, family_of, from_hf, to_hf
+from workbench.model.tensor_names import tensors_of
 from workbench.model_config import RopeScaling
 
 SIZES = {
@@ -24,9 +26,10 @@ EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 
 
 
 def hf(kind, **more):
+    """The shortest config.json of a family, with ``more`` in it."""
     experts = {"mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2}, "qwen3_moe": EXPERTS}
     experts["qwen2_moe"] = {**EXPERTS, "shared_expert_intermediate_size": 40}
-    return {"model_type": kind, **SIZES, **experts.get(kind, {}), **more}
+    return {"model_type": kind, **SIZES, **experts.get(kind, {})} | more
 
 
 def test_the_name_alone_decides_what_is_in_the_model():
@@ -53,6 +56,7 @@ def test_the_name_alone_decides_what_is_in_the_model():
 def test_experts_of_each_family():
     mixtral = from_hf(hf("mixtral"))
     assert (mixtral.num_experts, mixtral.expert_size, mixtral.sparse_layers) == (4, 56, (0, 1, 2, 3))
+    assert (mixtral.router_aux_loss_coef, mixtral.router_z_loss_coef) == (0.001, 0.0)
     qwen = from_hf(hf("qwen2_moe", decoder_sparse_step=2, mlp_only_layers=[3]))
     assert (qwen.expert_size, qwen.shared_expert_intermediate_size, qwen.sparse_layers) == (24, 40, (1,))
     newer = hf("qwen3_moe", num_local_experts=4)
@@ -69,6 +73,7 @@ def test_windows():
     assert from_hf(hf("qwen2_moe", **on, max_window_layers=0)).sliding_window == 0, "there it is the first layers"
     with pytest.raises(DataError, match="layer_types"):
         from_hf(hf("qwen2_moe", **on))
+    assert from_hf(hf("qwen2_moe", **on, num_hidden_layers=1)).window_of(0) == 8
     types = ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]
     assert from_hf(hf("qwen2_moe", **on, layer_types=types)).max_window_layers == 1
     with pytest.raises(DataError, match=r"config.json: layer_types=\['sliding_attention', 'full_attention'"):
@@ -215,3 +220,31 @@ def test_token_ids_and_types_are_written_for_old_and_new_readers():
     assert values["dtype"] == values["torch_dtype"] == "bfloat16"
     assert values["rope_scaling"] == {"rope_type": "linear", "factor": 2.0}
     assert values["rope_parameters"] == {"rope_theta": 1e4, "rope_type": "linear", "factor": 2.0}
+
+
+QWEN_MOE = {"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408}
+PUBLISHED = [  # model_type, parameters as counted on the model's page, the values of SIZES, the rest of config.json
+    ("llama", 8_030_261_248, (128256, 4096, 14336, 32, 32, 8, 131072), {}),  # Llama-3.1-8B
+    ("qwen2", 7_615_616_512, (152064, 3584, 18944, 28, 28, 4, 131072), {"sliding_window": 131072}),  # Qwen2.5-7B
+    ("qwen3", 596_049_920, (151936, 1024, 3072, 28, 16, 8, 40960), {"tie_word_embeddings": True}),  # Qwen3-0.6B
+    ("mixtral", 46_702_792_704, (32000, 4096, 14336, 32, 32, 8, 32768), {"num_local_experts": 8}),  # Mixtral-8x7B
+    (
+        "qwen2_moe",  # Qwen1.5-MoE-A2.7B
+        14_315_784_192,
+        (151936, 2048, 5632, 24, 16, 16, 8192),
+        {**QWEN_MOE, "shared_expert_intermediate_size": 5632},
+    ),
+    (
+        "qwen3_moe",  # Qwen3-30B-A3B
+        30_532_122_624,
+        (151936, 2048, 6144, 48, 32, 4, 40960),
+        {"head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768},
+    ),
+]
+
+
+@pytest.mark.parametrize("kind, parameters, sizes, more", PUBLISHED)
+def test_published_models_have_their_number_of_parameters(kind, parameters, sizes, more):
+    config = from_hf(hf(kind, **dict(zip(SIZES, sizes)), **more))
+    assert sum(math.prod(t.shape) for t in tensors_of(config, kind).values()) == parameters
+    assert family_of(config) == kind
