@@ -4,7 +4,7 @@
 PYTHON ?= python3
 NAME ?= demo
 OUT ?= runs/$(NAME)
-NOTEBOOKS := $(sort $(wildcard notebooks/0[1-8]_*.ipynb))
+NOTEBOOKS := $(sort $(wildcard notebooks/0[1-9]_*.ipynb))
 BIN := .venv/bin
 
 # The shell gets values from the environment and not from the text of the recipe, so that spaces,
