@@ -147,7 +147,6 @@ def _finding(
         "numerics",
         "warning",
         tuple(evidence),
-        "raise router_aux_loss_coef and go on from a checkpoint before this step; if dropped_assignments is high, "
-        "raise expert_capacity_factor too",
+        "raise router_aux_loss_coef and go on from a checkpoint before this step",
         int(step),
     )

@@ -31,6 +31,7 @@ def load_over_steps(steps: np.ndarray, shares: np.ndarray, layer: int, name: str
     experts = share.shape[1]
     trace = _shares(share[keep].T * experts, [int(s) for s in steps[keep]], list(range(experts)))
     picture = figure(trace, title=f"Load of the experts, {name}", x="step", y="expert", height=320)
+    picture.update_xaxes(automargin=True, title_standoff=8)
     picture.update_yaxes(dtick=max(1, experts // 8))
     last = share[-1]
     return picture, (
@@ -51,9 +52,9 @@ def load_by_layer(
         _shares(share * experts, list(range(experts)), names),
         title=f"Load of the experts, step {int(steps[at])}",
         x="expert",
-        height=140 + 44 * depth,
+        height=150 + 44 * depth,
     )
-    picture.update_xaxes(dtick=max(1, experts // 8))
+    picture.update_xaxes(dtick=max(1, experts // 8), automargin=True, title_standoff=8)
     picture.update_yaxes(autorange="reversed")
     even = evenness(share)
     least = int(np.argmin(even))
