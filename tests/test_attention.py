@@ -1,16 +1,13 @@
 """attention.py against complex numbers, float64 torch and repeated key heads."""
 
-import inspect
-
 import numpy as np
-import pytest
 import torch
 
 import workbench  # noqa: F401  (sets MindSpore's environment)
 import mindspore as ms
 
 from workbench.config import ModelConfig
-from workbench.model.attention import Attend, Attention, attend, flash_attend
+from workbench.model.attention import Attend, Attention, attend
 from workbench.model.masks import additive, causal, packed
 from workbench.model.rotary import rotary_table
 
@@ -122,32 +119,3 @@ def test_float16_products_stay_close_to_float32():
     assert rounded.dtype == ms.float32
     difference = np.abs(exact.asnumpy() - rounded.asnumpy()).max()
     assert 0 < difference < 5e-3 * np.abs(exact.asnumpy()).max()
-
-
-def test_flash_attend_calls_the_kernel_as_documented(monkeypatch):
-    """The call binds to the installed signature, and a stand-in written from its documentation agrees.
-
-    The kernel itself exists only on Ascend.
-    """
-    signature = inspect.signature(ms.ops.flash_attention_score)
-    batch, length, heads, groups, size = 2, 5, 6, 2, 4
-    mask = additive(packed(np.array([[1, 1, 2, 2, 2], [1, 1, 1, 1, 1]])))
-
-    def stand_in(*args, **kwargs):
-        call = signature.bind(*args, **kwargs)
-        call.apply_defaults()
-        given = call.arguments
-        assert (given["input_layout"], given["sparse_mode"], given["keep_prob"]) == ("BNSD", 1, 1.0)
-        assert given["attn_mask"].shape == (batch, 1, length, length) and given["attn_mask"].dtype == ms.bool_
-        q, k, v = (given[name].asnumpy() for name in ("query", "key", "value"))
-        k, v = (np.repeat(t, given["head_num"] // t.shape[1], axis=1) for t in (k, v))
-        scores = np.where(given["attn_mask"].asnumpy(), -np.inf, given["scalar_value"] * (q @ k.transpose(0, 1, 3, 2)))
-        weights = np.exp(scores)
-        return ms.Tensor(weights / weights.sum(-1, keepdims=True) @ v)
-
-    monkeypatch.setattr(ms.ops, "flash_attention_score", stand_in)
-    query = ms.Tensor(normal(0, batch * groups, heads // groups * length, size))
-    key, value = (ms.Tensor(normal(seed, batch * groups, length, size)) for seed in (1, 2))
-    wide = ms.Tensor(np.repeat(mask[:, None], heads, axis=1).reshape(batch * groups, -1, length))
-    got = flash_attend(query, key, value, ms.Tensor(mask), heads)
-    np.testing.assert_allclose(got.asnumpy(), attend(query, key, value, wide).asnumpy(), atol=1e-5)

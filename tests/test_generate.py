@@ -9,7 +9,7 @@ import mindspore as ms
 
 from workbench.config import ModelConfig
 from workbench.errors import DataError, SettingError
-from workbench.model.generate import generate, sample
+from workbench.model.generate import _empty_cache, _prefill, generate, sample
 from workbench.model.transformer import Transformer
 
 CONFIG = ModelConfig(
@@ -97,6 +97,28 @@ def test_a_chunk_after_a_past_equals_the_whole(model, past, new):
             np.testing.assert_allclose(got, whole[row][columns[row]], atol=2e-5)
 
 
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_chunked_prefill_gives_the_same_text(model, expected, chunk):
+    """Rows end in different chunks: the prompts have 1, 3, 8, 5 and 2 tokens."""
+    assert generate(model, PROMPTS, 5, length_step=1, prefill_chunk=chunk) == expected
+
+
+@pytest.mark.parametrize("length", [4, 8, 9, 10])
+def test_chunks_give_the_cache_and_the_logits_of_one_pass(model, length):
+    """Chunks of 4: also when the last one overlaps the one before, and for a row that ended chunks ago."""
+    tokens = np.random.default_rng(length).integers(0, 40, (2, length)).astype(np.int32)
+    lengths, tasks = np.array([length, 2], np.int32), np.array([[1], [2]], np.int32)
+    empty = _empty_cache(model, 2, 12)
+    logits, cache = _prefill(model, tokens, lengths, tasks, empty, 4)
+    for row, size in enumerate(lengths):
+        whole = whole_logits(model, tokens[row, :size], int(tasks[row, 0]))
+        np.testing.assert_allclose(logits[row], whole[-1], atol=2e-5)
+    positions = np.broadcast_to(np.arange(length, dtype=np.int32), tokens.shape)
+    arrays = tokens, np.ascontiguousarray(positions), np.repeat(tasks, length, axis=1)
+    for got, wanted in zip(cache, model.decode(*(ms.Tensor(a) for a in arrays), empty)[1]):
+        np.testing.assert_allclose(got.asnumpy(), wanted.asnumpy(), atol=2e-6)
+
+
 def test_float16_cache_gives_nearly_the_same_logits():
     models = [Transformer(CONFIG, 4, dtype) for dtype in ("float32", "float16")]
     logits = []
@@ -146,6 +168,7 @@ def test_sampled_text_is_named_by_the_seed_and_not_by_the_batch(model, expected)
         (DataError, "2 ids for 1 prompts", [[1]], 1, {"task_ids": [0, 0]}),
         (SettingError, "max_new_tokens=0", [[1]], 0, {}),
         (SettingError, "batch_size=0", [[1]], 1, {"batch_size": 0}),
+        (SettingError, "prefill_chunk=0", [[1]], 1, {"prefill_chunk": 0}),
         (SettingError, "temperature=-1", [[1]], 1, {"temperature": -1}),
         (SettingError, "needs rng", [[1]], 1, {"temperature": 1.0}),
         (SettingError, "top_p=0", [[1]], 1, {"top_p": 0}),
@@ -159,7 +182,8 @@ def test_what_cannot_be_decoded_is_refused(model, error, told, prompts, count, o
 
 def test_a_prompt_that_just_fits_is_decoded(model):
     prompt = [3] * 37
-    assert generate(model, [prompt], 3) == [uncached(model, prompt, 3)]
+    for chunk in (512, 16):
+        assert generate(model, [prompt], 3, prefill_chunk=chunk) == [uncached(model, prompt, 3)]
 
 
 def test_the_length_step_changes_nothing_but_the_padding(model, expected):

@@ -13,7 +13,9 @@ import mindspore as ms
 from workbench.errors import DataError, SettingError
 from workbench.model.masks import (
     MASKED,
+    Mask,
     additive,
+    after_past,
     cached_causal_mask,
     causal,
     discard,
@@ -34,33 +36,45 @@ def by_loops(query_positions, key_positions, query_segments, key_segments, rule)
 
 
 RULES = [
-    ({"kind": "causal"}, lambda q, k: k <= q),
-    ({"kind": "sliding", "window": 1}, lambda q, k: k == q),
-    ({"kind": "sliding", "window": 2}, lambda q, k: k in (q, q - 1)),
-    ({"kind": "prefix", "prefix_length": 0}, lambda q, k: k <= q),
-    ({"kind": "prefix", "prefix_length": 2}, lambda q, k: k <= q or k in (0, 1)),
+    (Mask(), lambda q, k: k <= q),
+    (Mask("sliding", window=1), lambda q, k: k == q),
+    (Mask("sliding", window=2), lambda q, k: k in (q, q - 1)),
+    (Mask("prefix", prefix_length=0), lambda q, k: k <= q),
+    (Mask("prefix", prefix_length=2), lambda q, k: k <= q or k in (0, 1)),
 ]
 
 
-@pytest.mark.parametrize("options, rule", RULES)
-def test_every_small_row_of_segments(options, rule):
+@pytest.mark.parametrize("mask, rule", RULES)
+def test_every_small_row_of_segments(mask, rule):
     """All segment rows up to 4 long over {0, 1, 2}, positions in the row, every kind."""
     for length in range(1, 5):
         for segments in itertools.product(range(3), repeat=length):
             positions = np.arange(length)
             expected = by_loops(positions, positions, segments, segments, rule)
-            got = visible(positions, positions, np.array(segments), np.array(segments), **options)
+            got = visible(positions, positions, np.array(segments), np.array(segments), mask)
             np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("options, rule", RULES)
-def test_every_small_query_and_past(options, rule):
+@pytest.mark.parametrize("mask, rule", RULES)
+def test_every_small_query_and_past(mask, rule):
     for new, past in itertools.product(range(1, 5), range(5)):
         queries, keys = np.arange(past, past + new), np.arange(past + new)
         expected = by_loops(queries, keys, [1] * new, [1] * (past + new), rule)
-        np.testing.assert_array_equal(visible(queries, keys, **options), expected)
-        if options["kind"] == "causal":
+        np.testing.assert_array_equal(visible(queries, keys, mask=mask), expected)
+        np.testing.assert_array_equal(after_past(new, past, mask), expected)
+        if mask == Mask():
             np.testing.assert_array_equal(causal(new, past), expected)
+
+
+@pytest.mark.parametrize("mask, rule", RULES)
+def test_every_small_row_of_segments_after_every_past(mask, rule):
+    """The last queries of every packed row: document and position in it, for queries and keys."""
+    for length in range(1, 5):
+        for segments, past in itertools.product(itertools.product(range(3), repeat=length), range(length)):
+            positions = document_positions(np.array(segments))
+            queries, own = positions[past:], np.array(segments)[past:]
+            expected = by_loops(queries, positions, own, segments, rule)
+            np.testing.assert_array_equal(visible(queries, positions, own, np.array(segments), mask), expected)
 
 
 @pytest.mark.parametrize("past", [0, 3, 7])
@@ -88,13 +102,13 @@ def rows_of_documents(max_length=9):
 @settings(deadline=None, max_examples=40)
 @given(rows_of_documents())
 def test_packed_documents_are_as_if_alone(row):
-    for options, _ in RULES:
-        mask = packed(np.array(row), **options)
-        alone = np.zeros_like(mask)
+    for mask, _ in RULES:
+        seen = packed(np.array(row), mask)
+        alone = np.zeros_like(seen)
         for segment in set(row) - {0}:
             where = np.flatnonzero(np.array(row) == segment)
-            alone[np.ix_(where, where)] = packed(np.ones(len(where), int), **options)
-        np.testing.assert_array_equal(mask, alone)
+            alone[np.ix_(where, where)] = after_past(len(where), mask=mask)
+        np.testing.assert_array_equal(seen, alone)
 
 
 @settings(deadline=None, max_examples=25)
@@ -134,15 +148,20 @@ def test_discard_is_the_opposite_sense():
         ({"kind": "casual"}, "did you mean 'causal'"),
         ({"kind": "sliding"}, "window=None"),
         ({"kind": "sliding", "window": 0}, "at least 1"),
+        ({"kind": "sliding", "window": 2.5}, "a whole number"),
         ({"kind": "prefix", "prefix_length": -1}, "prefix_length=-1"),
         ({"kind": "causal", "window": 4}, "leave it out"),
-        ({"query_segments": np.ones(3, int)}, "give both or neither"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(options, told):
     with pytest.raises(SettingError) as error:
-        visible(np.arange(3), np.arange(3), **options)
+        Mask(**options)
     assert told in str(error.value) and "\n" not in str(error.value)
+
+
+def test_segments_on_one_side_only_are_refused():
+    with pytest.raises(SettingError, match="give both or neither"):
+        visible(np.arange(3), np.arange(3), query_segments=np.ones(3, int))
 
 
 def test_a_segment_in_two_pieces_is_refused():

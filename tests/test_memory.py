@@ -14,7 +14,20 @@ WIDE = replace(TINY, hidden_size=64, intermediate_size=128, num_hidden_layers=4)
 TRAIN = TrainConfig(batch_size=8)
 
 
-@pytest.mark.parametrize("config", [TINY, WIDE, replace(TINY, tie_word_embeddings=False)])
+SPARSE = dict(num_experts=4, num_hidden_layers=3, mlp_only_layers=(1,), shared_expert_intermediate_size=8)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        TINY,
+        WIDE,
+        replace(TINY, tie_word_embeddings=False),
+        replace(TINY, head_dim=6, attention_bias=True, attention_output_bias=True, mlp_bias=True, use_qk_norm=True),
+        replace(TINY, norm_type="layer_norm"),
+        replace(TINY, **SPARSE),
+    ],
+)
 def test_parameters_are_counted_as_the_model_has_them(config):
     assert parameter_count(config) == sum(p.size for p in Transformer(config, seed=0).trainable_params())
 

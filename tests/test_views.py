@@ -18,6 +18,8 @@ from workbench.config import TrainConfig
 from workbench.data.ledger import Ledger
 from workbench.data.sharding import RankBalance
 from workbench.data.windows import cut_windows
+from workbench.model.mask_arms import ArmTiming
+from workbench.model.mask_forms import chunks
 from workbench.views import data, diagnosis, masks, text, training
 from workbench.views import show as room
 from workbench.views.panels import Panel, slider
@@ -97,6 +99,20 @@ def test_a_mask_picture_counts_what_is_visible():
     picture, text = masks.mask_picture(np.tril(np.ones((3, 3), bool)), list("abc"), "causal")
     assert "6 of 9 pairs visible, a query sees 1 to 3 keys" in text
     assert list(picture.data[0].z[0]) == [1, 0, 0]
+    picture, text = masks.mask_picture(np.tri(3, dtype=bool), list("abc"), "in chunks", blocks=chunks(3, 0, 2))
+    assert "2 blocks visit 7 pairs" in text
+    assert [(s.x0, s.x1, s.y0, s.y1) for s in picture.layout.shapes] == [(-0.5, 1.5, -0.5, 1.5), (-0.5, 2.5, 1.5, 2.5)]
+
+
+def test_the_arms_of_the_mask_benchmark_stand_beside_the_claim():
+    spent = {"eager if": 80.0, "const if": 10.0, "tensor if": 20.0, "select": 40.0, "arithmetic": 8.0, "held": 1.0}
+    timings = [ArmTiming(arm, 6, 2, (us, us), round(us) * 48) for arm, us in spent.items()]
+    picture, text = masks.arm_speeds(timings, claimed=4.7)
+    assert list(picture.data[0].y) == [8, 4, 2, 10, 80] and picture.layout.shapes[0].y0 == 4.7
+    assert "S = 6, as fast as eager if: const if 8.0× (8.0–8.0)" in text
+    picture, text = masks.arm_memory(timings, claimed=0.62)
+    assert list(picture.data[0].y) == [80, 10, 20, 40, 8, 1] and picture.layout.shapes[0].y0 == pytest.approx(0.38 * 80)
+    assert "select 40.0" in text
 
 
 def test_a_panel_of_html_follows_its_controls():

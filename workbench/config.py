@@ -141,6 +141,7 @@ class RunConfig:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    init_from: str = ""  # a Hugging Face folder whose model and weights the run starts from; "" for fresh weights
     device: str = "CPU"
 
     def as_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ class Device:
     """A device in use, and what exists there.
 
     ``matmul_dtypes`` are the types its matrix multiplication computes in; ``flash_attention`` says
-    whether it has the fused attention kernel (``workbench.model.attention.flash_attend``).
+    whether it has the fused attention kernel (``workbench.model.flash``).
     """
 
     name: str

@@ -119,6 +119,7 @@ class ModelConfig:
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         for name in ("task_dropout", "layer_dropout"):
             require(0 <= getattr(self, name) < 1, name, getattr(self, name), "at least 0, below 1")
+        require(self.rope_theta > 1, "rope_theta", self.rope_theta, "above 1")
         heads = self.num_attention_heads
         require(
             self.head_dim > 0 or self.hidden_size % heads == 0,

@@ -3,7 +3,7 @@
     1 exit            exit code, kernel log, cgroup counters, end of the output
     2 memory          does host memory keep growing
     3 data pipeline   steps lost or repeated, short batches, waiting
-    4 numerics        loss, perplexity, loss scale, gradient norm
+    4 numerics        loss, perplexity, loss scale, gradient norm, load of the experts
 
 Reads a run folder (which may still be written) and the texts it is given, and nothing else: no
 command is run, MindSpore is not imported. All four layers are always examined, because the first
@@ -13,13 +13,15 @@ over the metrics.
     print(describe(triage(RunFolder.at("runs/demo"), exit_code=137, kernel_log=dmesg)))
 """
 
-from typing import Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
+from workbench.config import ModelConfig
 from workbench.diagnose import pipeline, spikes
 from workbench.diagnose.columns import column, last_of_each_step
 from workbench.diagnose.exits import classify_exit
+from workbench.diagnose.experts import collapsed
 from workbench.diagnose.findings import Finding, describe, ranked
 from workbench.diagnose.leaks import leak_finding, longest_process
 from workbench.run_folder import RunFolder
@@ -70,6 +72,7 @@ def triage(
     found += spikes.perplexity_jumps(events)
     found += spikes.overflow_storm(rows, min_loss_scale=floor)
     found += spikes.gradient_norms(rows)
+    found += idle_experts(config, rows)
     if all(f.severity == "note" for f in found):
         found.append(
             Finding(
@@ -81,6 +84,14 @@ def triage(
             )
         )
     return ranked(found)
+
+
+def idle_experts(config: Mapping[str, Any], rows: Sequence[dict]) -> list[Finding]:
+    """Collapsed experts of a run, from what ``RunFolder.config()`` and ``metrics()`` return."""
+    if not any("expert_load" in row for row in rows):
+        return []
+    model = ModelConfig(**config.get("model", {}))
+    return collapsed(rows, model.num_experts_per_tok, layers=model.sparse_layers)
 
 
 def _state(rows: Sequence[dict], events: Sequence[dict]) -> Finding:

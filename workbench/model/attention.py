@@ -8,8 +8,7 @@ over S x S or over heads is expanded once a step (``AttentionInputs``) and share
 because on the CPU a broadcasting operator takes several times a same-shape one. Queries are
 grouped instead of keys repeated, so grouped-query attention copies nothing.
 
-Not here: dropout. ``flash_attend`` calls Ascend's fused kernel and has not been
-run on Ascend.
+Not here: dropout.
 """
 
 import numpy as np
@@ -17,8 +16,8 @@ import mindspore as ms
 from mindspore import nn, ops
 
 from workbench.config import ModelConfig
+from workbench.model.flash import flash_attend, flash_attend_packed
 from workbench.model.linear import Linear
-from workbench.model.masks import discard
 from workbench.model.norm import RMSNorm
 from workbench.model.rotary import rotate
 
@@ -70,34 +69,16 @@ class Attend(nn.Cell):
         )
 
 
-def flash_attend(query, key, value, mask, heads):
-    """``attend`` by Ascend's fused kernel, float16: nothing of size S x S is kept for the backward pass.
-
-    query (B*K, G*S, C), key and value (B*K, S, C) as in ``attend``, but mask additive (B, S, S),
-    the same for all heads. Not run on Ascend: checked against the kernel's signature and, on the
-    CPU, against what its documentation says it computes.
-    """
-    batch, length = mask.shape[0], mask.shape[1]
-    size = query.shape[-1]
-    groups = key.shape[0] // batch
-    context = ops.flash_attention_score(
-        ops.reshape(query, (batch, heads, length, size)),
-        ops.reshape(key, (batch, groups, length, size)),
-        ops.reshape(value, (batch, groups, length, size)),
-        heads,
-        attn_mask=discard(ops.expand_dims(mask, 1)),
-        scalar_value=1.0,
-        input_layout="BNSD",
-        sparse_mode=1,
-    )
-    return ops.reshape(context, query.shape)
-
-
 class Attention(nn.Cell):
     """Self-attention of one layer; weights named as in Hugging Face's Llama, Qwen2 and Qwen3."""
 
     def __init__(
-        self, config: ModelConfig, rng: np.random.Generator, compute_dtype: ms.dtype, flash_attention: bool = False
+        self,
+        config: ModelConfig,
+        rng: np.random.Generator,
+        compute_dtype: ms.dtype,
+        flash_attention: bool = False,
+        windowed: bool = False,
     ) -> None:
         super().__init__()
         size, scale, bias = config.hidden_size, config.initializer_range, config.attention_bias
@@ -115,7 +96,7 @@ class Attention(nn.Cell):
         if config.use_qk_norm:
             self.q_norm = RMSNorm(self.head_size, config.rms_norm_eps)
             self.k_norm = RMSNorm(self.head_size, config.rms_norm_eps)
-        self.compute_dtype, self.flash_attention = compute_dtype, flash_attention
+        self.compute_dtype, self.flash_attention, self.windowed = compute_dtype, flash_attention, windowed
         self.attend, self.by_hand = Attend(), True
 
     def project(self, x, batch, cos_query, sin_query, cos_key, sin_key):
@@ -149,12 +130,15 @@ class Attention(nn.Cell):
     def construct(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, seen):
         """x (N, D) -> (N, D).
 
-        mask additive (B*K, G*S, S), with flash attention (B, S, S); seen (N, H*C), 0 in rows that see
+        mask additive (B*K, G*S, S); with flash attention (B, S, S), and without a window the
+        documents' ends (M,) instead (``flash.py``). seen (N, H*C), 0 in rows that see
         nothing and 1 in all others.
         """
         query, key, value = self.project(x, batch, cos_query, sin_query, cos_key, sin_key)
-        if self.flash_attention:
+        if self.flash_attention and self.windowed:
             context = flash_attend(query, key, value, mask, self.heads)
+        elif self.flash_attention:
+            context = flash_attend_packed(query, key, value, mask, self.heads, batch)
         elif self.by_hand and self.compute_dtype == ms.float32:
             context, _ = self.attend(query, key, value, mask)
         else:
@@ -164,9 +148,14 @@ class Attention(nn.Cell):
     def decode(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, slots, past_key, past_value):
         """x (B*Q, D) with a cache (B*K, L, C) -> (B*Q, D) and the cache with the new keys in it.
 
-        slots (B*K*Q, 2): where each new key goes, as (row of the cache, position).
+        slots (B*K*Q, 2): where each new key goes, as (row of the cache, position). mask additive
+        (B*K, G*Q, L), with flash attention (B, Q, L).
         """
         query, key, value = self.project(x, batch, cos_query, sin_query, cos_key, sin_key)
         past_key = ops.tensor_scatter_update(past_key, slots, key.reshape(-1, self.head_size))
         past_value = ops.tensor_scatter_update(past_value, slots, value.reshape(-1, self.head_size))
-        return self.o_proj(self.merge(attend(query, past_key, past_value, mask), batch)), past_key, past_value
+        if self.flash_attention:
+            context = flash_attend(query, past_key, past_value, mask, self.heads)
+        else:
+            context = attend(query, past_key, past_value, mask)
+        return self.o_proj(self.merge(context, batch)), past_key, past_value

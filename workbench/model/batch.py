@@ -10,9 +10,10 @@ import numpy as np
 
 from workbench.config import ModelConfig
 from workbench.errors import DataError
+from workbench.model.mask_forms import MOST_DOCUMENTS
 
 
-def check_batch(batch: dict[str, np.ndarray], config: ModelConfig) -> None:
+def check_batch(batch: dict[str, np.ndarray], config: ModelConfig, flash_attention: bool = False) -> None:
     """Refuse a batch that the compiled step would misread or die on. Raises DataError."""
     shape = np.shape(batch.get("input_ids"))
     if len(shape) != 2:
@@ -34,3 +35,11 @@ def check_batch(batch: dict[str, np.ndarray], config: ModelConfig) -> None:
         if values.size and not (0 <= values.min() and values.max() < limit):
             wrong = values.max() if values.max() >= limit else values.min()
             raise DataError(f"{name} holds {wrong}, allowed are 0 to {limit - 1}: change the data or {setting}")
+    if flash_attention:
+        segments = np.asarray(batch["segment_ids"])
+        documents = int((segments[:, 1:] != segments[:, :-1]).sum()) + len(segments)
+        if documents > MOST_DOCUMENTS:
+            raise DataError(
+                f"the batch holds {documents:,} documents and runs of padding, the fused attention kernel takes at "
+                f"most {MOST_DOCUMENTS:,}: lower batch_size"
+            )

@@ -27,7 +27,7 @@ class Block(nn.Cell):
     ) -> None:
         super().__init__()
         self.input_layernorm = make_norm(config)
-        self.self_attn = Attention(config, rng, compute_dtype, flash_attention)
+        self.self_attn = Attention(config, rng, compute_dtype, flash_attention, config.window_of(layer) > 0)
         self.post_attention_layernorm = make_norm(config)
         self.sparse, self.drops = config.is_sparse(layer), config.layer_dropout > 0
         if self.sparse:

@@ -45,10 +45,21 @@ def load_transformer(folder: str | Path, seed: int = 0, compute_dtype: str = "fl
     Raises DataError and SettingError as load_hf.
     """
     config, weights = load_hf(folder)
-    model = Transformer(config, seed, compute_dtype)
+    return model_of(config, weights, seed, compute_dtype)
+
+
+def model_of(
+    config: ModelConfig,
+    weights: Mapping[str, np.ndarray],
+    seed: int,
+    compute_dtype: str = "float32",
+    flash_attention: bool = False,
+) -> Transformer:
+    """The model of ``config`` with ``weights``; heads and task embedding that are not among them are fresh."""
+    model = Transformer(config, seed, compute_dtype, flash_attention)
     parameters = model.trainable_params()
     fresh = own_tensors(config).keys() - weights.keys()
-    set_weights(parameters, weights | {p.name: p.asnumpy() for p in parameters if p.name in fresh})
+    set_weights(parameters, dict(weights) | {p.name: p.asnumpy() for p in parameters if p.name in fresh})
     return model
 
 

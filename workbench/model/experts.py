@@ -110,7 +110,7 @@ def dropless_layout(counts, blocks, rows):
     experts = counts.shape[0]
     needed = ops.ceil(ops.div(counts, float(rows)))
     ends = ops.cumsum(needed, 0)
-    index = ops.tile(ops.expand_dims(ops.cast(ops.arange(blocks), ms.float32), 1), (1, experts))
+    index = ops.tile(ops.expand_dims(ops.cast(ops.range(0, blocks, 1), ms.float32), 1), (1, experts))
     passed = ops.greater_equal(index, ops.tile(ops.expand_dims(ends, 0), (blocks, 1)))
     owners = ops.cast(ops.ReduceSum()(ops.cast(passed, ms.float32), -1), ms.int32)
     return ops.sub(ends, needed), ops.minimum(owners, experts - 1)
@@ -206,7 +206,7 @@ class SparseMoE(nn.Cell):
             room = blocks * rows
         else:
             blocks, rows = experts, capacity(config, tokens)
-            owners = ops.arange(experts)
+            owners = ops.range(0, experts, 1)
             first = ops.cast(owners, ms.float32)
             room = rows
         fits = ops.logical_and(ops.greater_equal(places, 0.0), ops.less(places, float(room)))
@@ -214,7 +214,7 @@ class SparseMoE(nn.Cell):
         first = ops.gather(first, ops.reshape(chosen, (-1,)), 0)
         slots = ops.mul(ops.cast(ops.add(ops.mul(first, float(rows)), places), ms.int32), here)
         # Slot number M takes what has no slot; 0 in the table is a row of zeros, n + 1 is token n.
-        names = ops.reshape(ops.tile(ops.expand_dims(ops.arange(1, tokens + 1), 1), (1, each)), (-1,))
+        names = ops.reshape(ops.tile(ops.expand_dims(ops.range(1, tokens + 1, 1), 1), (1, each)), (-1,))
         targets = ops.expand_dims(ops.add(slots, ops.mul(1 - here, blocks * rows)), 1)
         table = ops.zeros((blocks * rows + 1,), ms.int32)
         table = ops.tensor_scatter_update(table, targets, ops.cast(names, ms.int32))[: blocks * rows]

@@ -30,8 +30,8 @@ from workbench.model.masks import MASKED, Mask, additive, after_past, discard, p
 TILE, MOST_DOCUMENTS, ENDLESS = 2048, 1024, 2**31 - 1
 ALL, LEFT_UP_CAUSAL, RIGHT_DOWN_CAUSAL, BAND, PREFIX = 1, 2, 3, 4, 5
 
-# One object for all uses: ``ops.tile`` makes a new one at each call, and a Cell that calls it in
-# both construct and bprop does not compile.
+# For a Cell whose construct and bprop both build a mask. It does not compile with ``ops.tile``, which
+# makes an object a call, nor with ``if query_segments is not None`` in ``additive_mask`` itself.
 _tile = ops.Tile()
 
 

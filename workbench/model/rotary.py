@@ -22,16 +22,12 @@ import math
 import numpy as np
 from mindspore import ops
 
-from workbench.config import ModelConfig, require
+from workbench.config import ModelConfig
 
 
 def inverse_frequencies(config: ModelConfig) -> tuple[np.ndarray, float]:
-    """Radians a position of each pair of dimensions, float64 (C/2,), and the factor of cos and sin.
-
-    Raises SettingError for a rope_theta that gives no range of frequencies.
-    """
+    """Radians a position of each pair of dimensions, float64 (C/2,), and the factor of cos and sin."""
     size, theta, scaling = config.head_size, config.rope_theta, config.rope_scaling
-    require(theta > 1, "rope_theta", theta, "above 1")
     frequency = theta ** (-np.arange(0, size, 2, dtype=np.float64) / size)
     if scaling.rope_type == "default":
         return frequency, 1.0

@@ -20,6 +20,7 @@ from mindspore import nn, ops
 
 from workbench.config import ModelConfig, require
 from workbench.model.block import Block
+from workbench.model.flash import document_ends
 from workbench.model.linear import Embedding, Linear, TaskAwareEmbedding, linear
 from workbench.model.mask_forms import additive_mask
 from workbench.model.masks import Mask
@@ -96,8 +97,11 @@ class Transformer(nn.Cell):
         cos_query, sin_query, cos_key, sin_key = self.rotary(position_ids)
         masks = ()
         for kind in self.masks:
-            mask = additive_mask(position_ids, position_ids, segment_ids, segment_ids, kind)
-            masks = masks + (mask if self.flash_attention else self.for_heads(mask),)
+            if self.flash_attention and kind.window is None:
+                masks = masks + (document_ends(segment_ids),)
+            else:
+                mask = additive_mask(position_ids, position_ids, segment_ids, segment_ids, kind)
+                masks = masks + (self.for_heads(mask),)
         # A padding position sees no key at all; the softmax of its row means nothing.
         real = ops.cast(ops.not_equal(ops.reshape(segment_ids, (-1,)), 0), ms.float32)
         width = self.config.num_attention_heads * self.config.head_size
@@ -137,7 +141,9 @@ class Transformer(nn.Cell):
         return ops.add(tokens, self.task_embedding(ops.reshape(task_ids, (-1,))))
 
     def for_heads(self, mask):
-        """(B, Q, L) -> (B*K, G*Q, L), the same for every head, laid out as ``Attention.project`` does."""
+        """(B, Q, L) -> (B*K, G*Q, L), the same for every head, as ``Attention.project`` lays them out; flash: as it is."""
+        if self.flash_attention:
+            return mask
         batch, new, length = mask.shape
         heads, groups = self.config.num_attention_heads, self.config.num_key_value_heads
         mask = ops.tile(ops.expand_dims(mask, 1), (1, heads, 1, 1))
@@ -168,7 +174,8 @@ class Transformer(nn.Cell):
         new_rows, old_rows = ops.ones_like(position_ids), ops.ones_like(slots_of)
         masks = ()
         for kind in self.masks:
-            masks = masks + (self.for_heads(additive_mask(position_ids, slots_of, new_rows, old_rows, kind)),)
+            mask = additive_mask(position_ids, slots_of, new_rows, old_rows, kind)
+            masks = masks + (self.for_heads(mask),)
         rows = ops.tile(ops.expand_dims(ops.arange(batch * groups), 1), (1, new))
         columns = ops.tile(ops.expand_dims(position_ids, 1), (1, groups, 1))
         slots = ops.stack((rows.reshape(-1), columns.reshape(-1).astype(rows.dtype)), 1)

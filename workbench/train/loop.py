@@ -8,7 +8,7 @@ and a synchronous write at each checkpoint.
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,6 @@ from workbench.config import RunConfig, fingerprint
 from workbench.data.pipeline import Corpus, open_corpus
 from workbench.data.tokenizing import load_tokenizer
 from workbench.device import use_device
-from workbench.errors import SettingError
 from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
 from workbench.model.transformer import Transformer
 from workbench.model.weights import set_weights
@@ -27,6 +26,7 @@ from workbench.run_folder import RunFolder
 from workbench.train.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
 from workbench.train.dropping import drop
 from workbench.train.optimizing import learning_rate_at
+from workbench.train.starting import starting_model
 from workbench.train.step import TrainState, TrainStep
 
 VALIDATION_ROWS = 128  # rows measured at each evaluation
@@ -45,14 +45,14 @@ class Trained:
 
 
 def pretrain(config: RunConfig, run: RunFolder) -> Trained:
-    """Train from scratch as ``config`` says and leave everything in ``run``.
+    """Train as ``config`` says, from fresh weights or from ``init_from``, and leave everything in ``run``.
 
     An earlier run's logs in the same folder are set aside. Raises UserError for settings and
     data that cannot work, before anything is trained.
     """
     device = use_device(config.device)
     tokenizer = load_tokenizer(config.data.tokenizer)
-    config = fit_to_tokenizer(config, tokenizer)
+    config, model = starting_model(config, tokenizer, device)
     with preparing() as watch:
         corpus = open_corpus(config.data, tokenizer, run.path / "data", config.model.num_tasks, watch=watch)
     run.start_logs()
@@ -60,7 +60,6 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     tokenizer.save_pretrained(run.path / "tokenizer")
 
     train = config.train
-    model = Transformer(config.model, train.seed, train.precision, device.flash_attention)
     state, step = TrainState.fresh(model, train), TrainStep(model, train)
     meter = PerplexityMeter(model, corpus.validation, max_rows=VALIDATION_ROWS) if len(corpus.validation) else None
     perplexities: list[tuple[int, Perplexity]] = []
@@ -136,20 +135,6 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
             )
     run.log_event("finish", step=train.steps, seconds=round(time.perf_counter() - began, 2))
     return Trained(config, corpus, model, perplexities, step.compile_seconds, path)
-
-
-def fit_to_tokenizer(config: RunConfig, tokenizer) -> RunConfig:
-    """``config`` with the vocabulary of the tokenizer, rounded up to a multiple of 64.
-
-    Raises SettingError where the model has fewer positions than a sample.
-    """
-    size = -(-len(tokenizer) // 64) * 64
-    if config.model.max_position_embeddings < config.data.sequence_length:
-        raise SettingError(
-            f"max_position_embeddings={config.model.max_position_embeddings} is below "
-            f"sequence_length={config.data.sequence_length}: raise it"
-        )
-    return replace(config, model=replace(config.model, vocab_size=size))
 
 
 def load_model(run: RunFolder) -> tuple[Transformer, Checkpoint]:

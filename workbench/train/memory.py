@@ -14,6 +14,7 @@ work space of kernels, which only a measurement tells.
 
 import csv
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ import numpy as np
 
 from workbench.config import ModelConfig, TrainConfig
 from workbench.errors import UserError
+from workbench.model.tensor_names import own_tensors, tensors_of
 
 _STEPS = 3
 
@@ -45,11 +47,9 @@ class MemoryTrace:
 
 def parameter_count(model: ModelConfig) -> int:
     """Parameters of ``Transformer(model)``, heads and task embedding included."""
-    d, kv = model.hidden_size, model.num_key_value_heads * model.head_size
-    layer = 2 * d * d + 2 * d * kv + 3 * d * model.intermediate_size + 2 * d
-    head = 0 if model.tie_word_embeddings else model.vocab_size * d
-    extra = 2 * model.num_tasks * d + d
-    return model.vocab_size * d + head + model.num_hidden_layers * layer + d + extra
+    shapes = [tensor.shape for tensor in tensors_of(model, "llama").values()] + list(own_tensors(model).values())
+    biases = (2 * model.num_hidden_layers + 1) * model.hidden_size if model.norm_type == "layer_norm" else 0
+    return sum(math.prod(shape) for shape in shapes) + biases
 
 
 def parts(model: ModelConfig) -> dict[str, float]:

@@ -90,7 +90,7 @@ class TrainStep:
         or 1), tokens (targets with loss); with experts also those of ``expert_metrics``. The batch may
         hold ``layer_factors`` (layers,), see ``dropping.py``. Raises DataError for ids outside the model's tables.
         """
-        check_batch(batch, self.model.config)
+        check_batch(batch, self.model.config, self.model.flash_attention)
         first = state is not self._state
         if first:
             self._state, self._compiled = state, _compile(self.model, state, self.config)
