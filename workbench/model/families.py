@@ -7,8 +7,9 @@
 window) and what it takes where config.json leaves a key out, as ``transformers`` 5.24 does in
 ``models/*/configuration_*.py`` and ``modeling_*.py``. Both ways of writing rotary settings are
 read (``rope_theta`` and ``rope_scaling``; ``rope_parameters``) and both are written, because
-engines built on ``transformers`` 4 know the first only. Costs nothing: plain values, no import of
-either library.
+engines built on ``transformers`` 4 know the first only. 4.57 gave the same logits from folders of
+every family, but for a Qwen2-MoE with windows: it does not read that family's ``layer_types``.
+Costs nothing: plain values, no import of either library.
 
 What a config.json cannot say keeps its default when read and is left out when written: the tasks,
 ``task_dropout``, ``layer_dropout``, ``expert_capacity_factor`` (there no expert drops a token) and
