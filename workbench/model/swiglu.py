@@ -7,7 +7,7 @@ left to MindSpore, silu(gate) would be a third array. The projections are not he
 """
 
 from mindspore import nn, ops
-from mindspore.ops.auto_generate import SiLUGrad
+from mindspore.ops.auto_generate import SiLU, SiLUGrad
 
 
 def gated(gate, up):
@@ -20,7 +20,7 @@ class Gated(nn.Cell):
 
     def __init__(self) -> None:
         super().__init__()
-        self.silu, self.silu_gradient = ops.SiLU(), SiLUGrad()
+        self.silu, self.silu_gradient = SiLU(), SiLUGrad()
 
     def construct(self, gate, up):
         return ops.mul(self.silu(gate), up)
