@@ -12,7 +12,6 @@ import torch
 
 import workbench  # noqa: F401  (sets MindSpore's environment)
 import mindspore as ms
-from mindspore import ops
 
 from workbench.errors import SettingError
 from workbench.model.head_loss import HeadLoss, head_loss
