@@ -21,6 +21,7 @@ from mindspore import nn, ops
 from workbench.config import ModelConfig, require
 from workbench.model.block import Block
 from workbench.model.flash import document_ends
+from workbench.model.head_loss import HeadLoss
 from workbench.model.linear import Embedding, Linear, TaskAwareEmbedding, linear
 from workbench.model.mask_forms import additive_mask
 from workbench.model.masks import Mask
@@ -69,7 +70,7 @@ class Transformer(nn.Cell):
         self.fact_head = Linear(size, 1, scale, rng, ms.float32)
         cos, sin = rotary_table(config)
         self.cos, self.sin = ms.Tensor(cos), ms.Tensor(sin)
-        self.head_matmul = ops.MatMul()
+        self.head_matmul, self.head_loss = ops.MatMul(), HeadLoss()
         self.keep_all = ms.Tensor(np.ones(config.num_hidden_layers, np.float32))
         self.has_experts = bool(config.sparse_layers)
         self.sparse_of = tuple(config.is_sparse(layer) for layer in range(config.num_hidden_layers))
@@ -131,9 +132,13 @@ class Transformer(nn.Cell):
     def logits(self, hidden):
         """Hidden states (..., D) -> logits (..., V), float32."""
         shape = hidden.shape
-        weight = self.model.embed_tokens.weight if self.config.tie_word_embeddings else self.lm_head.weight
-        logits = linear(self.head_matmul, ops.reshape(hidden, (-1, shape[-1])), weight, self.compute_dtype)
+        hidden = ops.reshape(hidden, (-1, shape[-1]))
+        logits = linear(self.head_matmul, hidden, self.head_weight(), self.compute_dtype)
         return ops.reshape(logits, shape[:-1] + (self.config.vocab_size,))
+
+    def head_weight(self):
+        """The output head (V, D): the embedding itself where they are tied."""
+        return self.model.embed_tokens.weight if self.config.tie_word_embeddings else self.lm_head.weight
 
     def embed(self, input_ids, task_ids):
         """(B, S) twice -> (N, D)."""
