@@ -8,8 +8,9 @@
     expand(kernel_mask)   what that means, as a dense boolean mask
     chunks(...)           the queries in pieces, and the keys that each piece can see at all
 
-The additive form costs 4 bytes and some 13 more while it is built for every pair of query and key;
-it is built once a step and shared by the layers. A chunk's mask costs that for its own keys only.
+The additive form costs 4 bytes for every pair of query and key, and about 13 while it is built (the
+allocator's record, 512 positions with segments); a step builds it once for all layers. A chunk's
+mask costs that for its own keys only.
 
 Not run on Ascend: ``kernel_mask`` follows the documentation of ``ops.flash_attention_score``
 (MindSpore 2.10) and, for the corner from which a band or a prefix is counted, which it leaves out,
