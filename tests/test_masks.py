@@ -16,12 +16,10 @@ from workbench.model.masks import (
     Mask,
     additive,
     after_past,
-    cached_causal_mask,
     causal,
     discard,
     document_positions,
     packed,
-    packed_causal_mask,
     visible,
 )
 
@@ -81,14 +79,6 @@ def test_every_small_row_of_segments_after_every_past(mask, rule):
 @pytest.mark.parametrize("new", [1, 4])
 def test_a_chunk_after_a_past_is_the_last_rows_of_the_whole(past, new):
     np.testing.assert_array_equal(causal(new, past), causal(past + new)[past:])
-    positions = ms.Tensor(np.arange(past, past + new, dtype=np.int32)[None])
-    got = cached_causal_mask(positions, 12).asnumpy()[0]
-    np.testing.assert_array_equal(got == 0, causal(12)[past : past + new])
-
-
-def test_cached_rows_have_their_own_past():
-    got = cached_causal_mask(ms.Tensor(np.array([[0], [3]], np.int32)), 5).asnumpy()
-    np.testing.assert_array_equal(got == 0, [[[1, 0, 0, 0, 0]], [[1, 1, 1, 1, 0]]])
 
 
 def rows_of_documents(max_length=9):
@@ -111,15 +101,6 @@ def test_packed_documents_are_as_if_alone(row):
         np.testing.assert_array_equal(seen, alone)
 
 
-@settings(deadline=None, max_examples=25)
-@given(rows_of_documents())
-def test_the_operators_give_the_same_as_numpy(row):
-    segments = np.array([row, row[::-1]], np.int32)
-    got = packed_causal_mask(ms.Tensor(segments)).asnumpy()
-    assert got.dtype == np.float32
-    np.testing.assert_array_equal(got, additive(packed(segments)))
-
-
 def test_document_positions_start_anew():
     got = document_positions(np.array([[0, 0, 1, 1, 1, 2], [3, 3, 4, 0, 0, 0]]))
     np.testing.assert_array_equal(got, [[0, 1, 0, 1, 2, 0], [0, 1, 0, 0, 1, 2]])
@@ -139,7 +120,7 @@ def test_discard_is_the_opposite_sense():
     expected = [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
     np.testing.assert_array_equal(discard(additive(causal(3))), expected)
     assert discard(additive(causal(3))).dtype == bool
-    np.testing.assert_array_equal(discard(packed_causal_mask(ms.Tensor([[1, 1, 1]], ms.int32))).asnumpy()[0], expected)
+    np.testing.assert_array_equal(discard(ms.Tensor(additive(causal(3)))).asnumpy(), expected)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import mindspore as ms
-from mindspore import ops
 
 from workbench.errors import DataError, SettingError, unknown_name
 
@@ -133,32 +131,3 @@ def discard(additive_mask):
     The one place where the sense is turned; takes the additive form as numpy array or Tensor.
     """
     return additive_mask < 0
-
-
-def packed_causal_mask(segment_ids):
-    """``additive(packed(segment_ids))`` as MindSpore operators: int32 (B, S) -> float32 (B, S, S).
-
-    For the inside of a compiled step. Within a row a document's tokens stand in order, so the
-    order in the row takes the place of positions.
-    """
-    batch, length = segment_ids.shape
-    # Tiled first and compared afterwards: comparing with broadcasting is slow on the CPU. A
-    # padding query becomes segment -1, which no key has.
-    query = ops.sub(segment_ids, ops.cast(ops.equal(segment_ids, 0), segment_ids.dtype))
-    query = ops.tile(ops.expand_dims(query, 2), (1, 1, length))
-    key = ops.tile(ops.expand_dims(segment_ids, 1), (1, length, 1))
-    order = ops.arange(length)
-    past = ops.tile(ops.expand_dims(order.reshape(1, length) <= order.reshape(length, 1), 0), (batch, 1, 1))
-    seen = ops.cast(ops.logical_and(ops.equal(query, key), past), ms.float32)
-    return ops.mul(ops.sub(1.0, seen), MASKED)
-
-
-def cached_causal_mask(position_ids, length: int):
-    """Additive float32 (B, Q, length): a query at position p sees the cache slots 0 to p.
-
-    ``position_ids`` int32 (B, Q); as MindSpore operators.
-    """
-    batch, new = position_ids.shape
-    slots = ops.tile(ops.arange(length).astype(ms.int32).reshape(1, 1, length), (batch, new, 1))
-    later = ops.greater(slots, ops.tile(ops.expand_dims(position_ids, 2), (1, 1, length)))
-    return ops.mul(ops.cast(later, ms.float32), MASKED)
