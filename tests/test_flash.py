@@ -14,7 +14,7 @@ import workbench  # noqa: F401  (sets MindSpore's environment)
 import mindspore as ms
 
 from workbench.errors import DataError
-from workbench.model.attention import attend
+from workbench.model.attend import attend
 from workbench.model.batch import check_batch
 from workbench.model.flash import document_ends, flash_attend, flash_attend_packed
 from workbench.model.mask_forms import KernelMask, expand, kernel_mask

@@ -3,10 +3,11 @@
     B rows   S positions   D hidden size   H query heads   K key/value heads   G = H / K
     C head dimension   L cache length   Q new positions   N = B * S
 
-Costs a layer: one (B, H, S, S) array of probabilities kept for the backward pass. What broadcasts
-over S x S or over heads is expanded once a step (``AttentionInputs``) and shared by all layers,
-because on the CPU a broadcasting operator takes several times a same-shape one. Queries are
-grouped instead of keys repeated, so grouped-query attention copies nothing.
+Costs a layer: projections, and what ``attend.py`` says; nothing of size S x S is kept for the
+backward pass, unless the layer is recomputed, which takes the plain definition. What is the same for
+all layers (rotary tables, masks) is expanded once a pass and handed in, because on the CPU a
+broadcasting operator takes several times a same-shape one. Queries are grouped instead of keys
+repeated, so grouped-query attention copies nothing.
 
 Not here: dropout.
 """
@@ -16,57 +17,11 @@ import mindspore as ms
 from mindspore import nn, ops
 
 from workbench.config import ModelConfig
+from workbench.model.attend import LeanAttend, attend
 from workbench.model.flash import flash_attend, flash_attend_packed
 from workbench.model.linear import Linear
 from workbench.model.norm import RMSNorm
 from workbench.model.rotary import rotate
-
-
-def attend(query, key, value, mask):
-    """softmax(query key^T + mask) value: (M, R, C), (M, T, C), (M, T, C), additive (M, R, T) -> (M, R, C).
-
-    The plain definition (Vaswani et al. 2017, eq. 1), the 1/sqrt(C) already in ``query``. Scores
-    and softmax are float32 whatever the type of the operands.
-    """
-    scores = ops.BatchMatMul(transpose_b=True)(query, key)
-    scores = ops.add(ops.cast(scores, ms.float32), mask)
-    probabilities = ops.Softmax(-1)(scores)
-    return ops.BatchMatMul()(ops.cast(probabilities, value.dtype), value)
-
-
-class Attend(nn.Cell):
-    """``attend`` in float32, with its gradient written by hand; returns (context, probabilities).
-
-    The probabilities are there for the backward pass and to be looked at: their gradient is not
-    propagated. With P the probabilities and dO the gradient of the context (Dao et al. 2022,
-    appendix B.2), dS = P * (dO V^T - rowsum(dO * O)). The row sum becomes one more column of the
-    product, so that nothing is broadcast or reduced over S x S: MindSpore's own softmax gradient
-    on the CPU is Mul, ReduceSum, Sub (broadcast), Mul.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.product, self.softmax = ops.BatchMatMul(), ops.Softmax(-1)
-        self.product_bt, self.product_at = ops.BatchMatMul(transpose_b=True), ops.BatchMatMul(transpose_a=True)
-        self.concat, self.row_mean = ops.Concat(-1), ops.ReduceMean(True)
-
-    def construct(self, query, key, value, mask):
-        probabilities = self.softmax(ops.add(self.product_bt(query, key), mask))
-        return self.product(probabilities, value), probabilities
-
-    def bprop(self, query, key, value, mask, out, dout):
-        (context, probabilities), gradient = out, dout[0]
-        # The mean and not the sum, because only the former has a fast kernel; -C in the new column
-        # of V makes it the sum again.
-        row_mean = self.row_mean(ops.mul(gradient, context), -1)
-        extended_value = self.concat((value, ops.full_like(value[:, :, :1], -float(value.shape[2]))))
-        scores = ops.mul(probabilities, self.product_bt(self.concat((gradient, row_mean)), extended_value))
-        return (
-            self.product(scores, key),
-            self.product_at(scores, query),
-            self.product_at(probabilities, gradient),
-            ops.zeros_like(mask),
-        )
 
 
 class Attention(nn.Cell):
@@ -78,7 +33,7 @@ class Attention(nn.Cell):
         rng: np.random.Generator,
         compute_dtype: ms.dtype,
         flash_attention: bool = False,
-        windowed: bool = False,
+        window: int = 0,
     ) -> None:
         super().__init__()
         size, scale, bias = config.hidden_size, config.initializer_range, config.attention_bias
@@ -96,8 +51,8 @@ class Attention(nn.Cell):
         if config.use_qk_norm:
             self.q_norm = RMSNorm(self.head_size, config.rms_norm_eps)
             self.k_norm = RMSNorm(self.head_size, config.rms_norm_eps)
-        self.compute_dtype, self.flash_attention, self.windowed = compute_dtype, flash_attention, windowed
-        self.attend, self.by_hand = Attend(), True
+        self.compute_dtype, self.flash_attention, self.windowed = compute_dtype, flash_attention, window > 0
+        self.attend, self.by_hand = LeanAttend(self.heads, self.groups, window), True
 
     def project(self, x, batch, cos_query, sin_query, cos_key, sin_key):
         """x (N, D) -> query (B*K, G*S, C), key and value (B*K, S, C), rotated and scaled."""
@@ -127,20 +82,21 @@ class Attention(nn.Cell):
         context = ops.transpose(context, (0, 2, 1, 3))
         return ops.reshape(context, (batch * length, self.heads * self.head_size))
 
-    def construct(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, seen):
-        """x (N, D) -> (N, D).
+    def construct(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, seen, position_ids, segment_ids):
+        """x (N, D) -> (N, D); position_ids and segment_ids int32 (B, S).
 
-        mask additive (B*K, G*S, S); with flash attention (B, S, S), and without a window the
-        documents' ends (M,) instead (``flash.py``). seen (N, H*C), 0 in rows that see
-        nothing and 1 in all others.
+        mask and seen are read by the plain definition and by flash attention: mask additive (B*K,
+        G*S, S), with flash (B, S, S) or, without a window, the documents' ends (M,); seen (N, H*C),
+        0 in rows that see nothing and 1 in all others.
         """
         query, key, value = self.project(x, batch, cos_query, sin_query, cos_key, sin_key)
         if self.flash_attention and self.windowed:
             context = flash_attend(query, key, value, mask, self.heads)
         elif self.flash_attention:
             context = flash_attend_packed(query, key, value, mask, self.heads, batch)
-        elif self.by_hand and self.compute_dtype == ms.float32:
-            context, _ = self.attend(query, key, value, mask)
+        elif self.by_hand:
+            context = self.attend(query, key, value, position_ids, segment_ids)
+            return self.o_proj(self.merge(context, batch))
         else:
             context = attend(query, key, value, mask)
         return self.o_proj(ops.mul(self.merge(context, batch), seen))

@@ -27,7 +27,7 @@ class Block(nn.Cell):
     ) -> None:
         super().__init__()
         self.input_layernorm = make_norm(config)
-        self.self_attn = Attention(config, rng, compute_dtype, flash_attention, config.window_of(layer) > 0)
+        self.self_attn = Attention(config, rng, compute_dtype, flash_attention, config.window_of(layer))
         self.post_attention_layernorm = make_norm(config)
         self.sparse, self.drops = config.is_sparse(layer), config.layer_dropout > 0
         if self.sparse:
@@ -36,14 +36,18 @@ class Block(nn.Cell):
             size, inner, scale = config.hidden_size, config.intermediate_size, config.initializer_range
             self.mlp = SwiGLU(size, inner, scale, rng, compute_dtype, config.mlp_bias)
 
-    def construct(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, seen, real, keep):
+    def construct(
+        self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, seen, position_ids, segment_ids, real, keep
+    ):
         """x (N, D) -> (N, D), from a sparse layer with the router's numbers (E + 3,) beside it.
 
         real (N,), 1 for tokens and 0 for padding; keep (), the factor of layer dropout; the rest as
         in ``Attention``. One argument for each array: a recomputed cell takes no tuple of arrays.
         """
         normed = self.input_layernorm(x)
-        added = self.self_attn(normed, batch, cos_query, sin_query, cos_key, sin_key, mask, seen)
+        added = self.self_attn(
+            normed, batch, cos_query, sin_query, cos_key, sin_key, mask, seen, position_ids, segment_ids
+        )
         x = ops.add(x, self.kept(added, keep))
         normed = self.post_attention_layernorm(x)
         if self.sparse:

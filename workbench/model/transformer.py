@@ -96,10 +96,15 @@ class Transformer(nn.Cell):
         batch, length = input_ids.shape
         x = self.embed(input_ids, task_ids)
         cos_query, sin_query, cos_key, sin_key = self.rotary(position_ids)
+        plain = False
+        for block in self.model.layers:
+            plain = plain or not block.self_attn.by_hand
         masks = ()
         for kind in self.masks:
             if self.flash_attention and kind.window is None:
                 masks = masks + (document_ends(segment_ids),)
+            elif not self.flash_attention and not plain:
+                masks = masks + (segment_ids,)  # each layer masks a chunk at a time
             else:
                 mask = additive_mask(position_ids, position_ids, segment_ids, segment_ids, kind)
                 masks = masks + (self.for_heads(mask),)
@@ -118,6 +123,8 @@ class Transformer(nn.Cell):
                 sin_key,
                 masks[self.mask_of[index]],
                 seen,
+                position_ids,
+                segment_ids,
                 real,
                 layer_factors[index],
             )
