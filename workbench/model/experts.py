@@ -14,6 +14,7 @@ of its expert.
 
 Costs forward 6 M D I operations: M is ``factor`` * A with a capacity and about 1.2 to 1.5 A
 without (``block_rows``), never N * E; plus a copy of G experts' weights without a capacity.
+Counting the places takes two (A, E) tables. Compiling adds about a second a layer on a 2-core CPU.
 
 Not here: experts on several devices, noise in the router, choice of tokens by experts.
 """
@@ -176,7 +177,7 @@ class SparseMoE(nn.Cell):
         return self.answer(x, seen, self.config.expert_capacity_factor == 0)
 
     def every(self, x):
-        """x float32 (N, D) -> y (N, D), nothing dropped whatever the capacity: a token's text must not depend on others."""
+        """x float32 (N, D) -> y (N, D), nothing dropped whatever the capacity: texts do not depend on others."""
         return self.answer(x, ops.ones(x.shape[:1], ms.float32), True)[0]
 
     def answer(self, x, seen, dropless):
