@@ -75,7 +75,7 @@ def document_ends(segment_ids):
     total = batch * length
     following = ops.concat((segment_ids[:, 1:], ops.full_like(segment_ids[:, :1], -1)), 1)
     last = ops.reshape(ops.not_equal(segment_ids, following), (-1,))
-    after = ops.arange(1, total + 1)
+    after = ops.range(1, total + 1, 1)
     places = ops.select(last, after, ops.full_like(after, total))
     # Float32 sorts on every device; it holds positions exactly below 2^24.
     ordered, _ = ops.sort(ops.cast(places, ms.float32))
