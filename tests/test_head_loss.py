@@ -1,14 +1,9 @@
 """head_loss.py against torch in float64: sums and gradients, ignored rows, extreme logits, memory."""
 
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from peak_memory import peak_mb
 
 import workbench  # noqa: F401  (sets MindSpore's environment)
 import mindspore as ms
@@ -16,7 +11,6 @@ import mindspore as ms
 from workbench.errors import SettingError
 from workbench.model.head_loss import HeadLoss, head_loss
 
-TOP = Path(__file__).parents[1]
 ROWS, SIZE, VOCABULARY = 11, 6, 13
 
 
@@ -105,22 +99,27 @@ def test_a_chunk_of_nothing_is_refused():
         HeadLoss(0)
 
 
-def measured(form):
-    """Loss and gradients of 1024 rows and 2048 entries: all logits are 8 MiB."""
-    rng = np.random.default_rng(0)
-    hidden, weight = (rng.normal(size=(rows, 16)).astype(np.float32) for rows in (1024, 2048))
-    labels = rng.integers(0, 2048, 1024).astype(np.int32)
-    results(fused(HeadLoss(128)) if form == "fused" else head_loss, hidden, weight, labels)
+HEAD_ALONE = """
+import workbench, mindspore as ms, numpy as np
+from workbench.model.head_loss import HeadLoss, head_loss
+
+rng = np.random.default_rng(0)
+hidden, weight = (ms.Tensor(rng.normal(size=(rows, 16)).astype(np.float32)) for rows in (1024, 2048))
+labels = ms.Tensor(rng.integers(0, 2048, 1024).astype(np.int32))
+cell = HeadLoss(128)
+
+def plain(hidden, weight):
+    return head_loss(hidden, weight, labels)
+
+def fused(hidden, weight):
+    return cell(hidden, weight, labels)[0]
+
+ms.jit(ms.grad(FORM, (0, 1)))(hidden, weight)[0].asnumpy()
+"""
 
 
-def peak_mb(form):
-    environment = os.environ | {"MS_DEV_RUNTIME_CONF": "graph_pipeline:False,memory_statistics:True"}
-    program = f"import sys; sys.path[:0] = [{str(TOP)!r}]; import tests.test_head_loss as t; t.measured({form!r})"
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=TOP, env=environment, capture_output=True, text=True, check=True)
-    return int(re.search(r"peak used mem:(\d+)M", done.stdout).group(1))
-
-
-def test_logits_are_never_there_as_a_whole():
-    assert peak_mb("plain") >= 2 * 8
-    assert peak_mb("fused") < 8
+def test_logits_are_never_there_as_a_whole(tmp_path):
+    """1024 rows and 2048 entries: all logits are 8 MiB."""
+    plain, fused = (peak_mb(HEAD_ALONE.replace("FORM", form), tmp_path) for form in ("plain", "fused"))
+    assert plain >= 2 * 8
+    assert fused < 8

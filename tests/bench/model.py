@@ -14,6 +14,7 @@ Does not do: the optimizer, half precision, devices other than the CPU.
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -136,7 +137,7 @@ def largest_difference(told: Mapping[str, Mapping[str, Any]]) -> float:
     """The largest difference of any two arms' losses at the same step. Raises DataError above ``TOLERANCE``."""
     lists = {name: [*arm["losses"], *(x for r in arm["rounds"] for x in r["losses"])] for name, arm in told.items()}
     worst = max(max(values) - min(values) for values in zip(*lists.values(), strict=True))
-    if not worst <= TOLERANCE:
+    if not (worst <= TOLERANCE and all(map(math.isfinite, (x for values in lists.values() for x in values)))):
         firsts = "; ".join(f"{name}: {values[0]:.6f}" for name, values in lists.items())
         raise DataError(f"the losses differ by {worst:.2g}, more than {TOLERANCE:g}: the arms differ ({firsts})")
     return worst

@@ -7,7 +7,6 @@ left to MindSpore, silu(gate) would be a third array. The projections are not he
 """
 
 from mindspore import nn, ops
-from mindspore.ops.auto_generate import SiLU, SiLUGrad
 
 
 def gated(gate, up):
@@ -18,14 +17,14 @@ def gated(gate, up):
 class Gated(nn.Cell):
     """``gated`` with its gradient written by hand."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.silu, self.silu_gradient = SiLU(), SiLUGrad()
-
     def construct(self, gate, up):
-        return ops.mul(self.silu(gate), up)
+        return ops.mul(ops.mul(gate, ops.Sigmoid()(gate)), up)
 
     def bprop(self, gate, up, out, dout):
-        # Without this the compiler keeps the forward pass's silu(gate).
+        # Without this the compiler keeps the forward pass's sigmoid.
         gate = ops.depend(gate, dout)
-        return self.silu_gradient(ops.mul(dout, up), gate), ops.mul(dout, self.silu(gate))
+        sigmoid = ops.Sigmoid()(gate)
+        silu = ops.mul(gate, sigmoid)
+        # silu' = sigmoid (1 + x (1 - sigmoid)) = sigmoid + silu - silu sigmoid
+        slope = ops.sub(ops.add(sigmoid, silu), ops.mul(silu, sigmoid))
+        return ops.mul(ops.mul(dout, up), slope), ops.mul(dout, silu)
