@@ -6,8 +6,8 @@
     attend       the definition, with a dense mask (M, R, S)
     LeanAttend   the same values and gradients from positions and segments, in chunks of queries
 
-``LeanAttend`` keeps query, key, value and context for the backward pass and nothing of size S x S;
-its peak is a few arrays (M, G * n, S). Keys behind a chunk, and those before a sliding window, are
+``LeanAttend`` keeps query, key, value and context for the backward pass, and no scores. Compiled, the
+masks without heads (B, S, S / 2 on average) are made once a step and shared by all layers. Keys behind a chunk, and those before a sliding window, are
 never multiplied. Not here: rotary positions, projections, the 1/sqrt(C), dropout, a cache.
 """
 
