@@ -6,8 +6,8 @@
     attend       the definition, with a dense mask (M, R, S)
     LeanAttend   the same values and gradients from positions and segments, in chunks of queries
 
-``LeanAttend`` keeps query, key, value and context for the backward pass and nothing of size S x S;
-its peak is a few arrays (M, G * n, S). Keys behind a chunk, and those before a sliding window, are
+``LeanAttend`` keeps query, key, value and context for the backward pass, and no scores. Compiled, the
+masks without heads (B, S, S / 2 on average) are made once a step and shared by all layers. Keys behind a chunk, and those before a sliding window, are
 never multiplied. Not here: rotary positions, projections, the 1/sqrt(C), dropout, a cache.
 """
 
@@ -99,6 +99,8 @@ class LeanAttend(nn.Cell):
             )
             context = self.product(ops.cast(probabilities, value.dtype), self.rows(value, first, stop))
             contexts += (self.heads_apart(context),)
+            # One chunk after the other; otherwise the arrays of several exist at once.
+            query = ops.depend(query, context)
         return ops.mul(ops.reshape(self.join(contexts), query.shape), self.seen(segment_ids, query))
 
     def bprop(self, query, key, value, position_ids, segment_ids, out, dout):
@@ -125,6 +127,8 @@ class LeanAttend(nn.Cell):
             probabilities = ops.cast(probabilities, value.dtype)
             own_gradient = self.cut(gradient, length, start, stop)
             value_gradient = self.add_rows(value_gradient, self.product_at(probabilities, own_gradient), first, stop)
+            query = ops.depend(query, key_gradient)
+            extended_gradient = ops.depend(extended_gradient, value_gradient)
         return (
             ops.reshape(self.join(query_gradients), query.shape),
             key_gradient,
