@@ -12,8 +12,8 @@ import mindspore as ms
 from mindspore import ops
 
 from workbench.errors import SettingError
-from workbench.model.attend import LeanAttend, attend, chunk_mask, pieces
-from workbench.model.masks import additive, document_positions, visible
+from workbench.model.attend import LeanAttend, attend, pieces
+from workbench.model.masks import Mask, additive, document_positions, visible
 
 SIZE = 4
 ROWS = {
@@ -37,8 +37,8 @@ def problem(segments, heads, groups):
 
 
 def seen(positions, segments, window):
-    kind = {"kind": "sliding", "window": window} if window else {}
-    return visible(positions, positions, segments, segments, **kind)
+    mask = Mask("sliding", window=window) if window else Mask()
+    return visible(positions, positions, segments, segments, mask)
 
 
 def by_torch(query, key, value, gradient, mask, heads, groups):
@@ -142,16 +142,6 @@ def test_half_precision_stays_close():
     np.testing.assert_allclose(context, expected, atol=1e-2)
     for got, want in zip(gradients, expected_gradients, strict=True):
         np.testing.assert_allclose(got, want, atol=5e-2)
-
-
-@pytest.mark.parametrize("window", [0, 3])
-def test_chunk_mask_is_the_part_of_the_whole_mask(window):
-    segments = np.array(ROWS["padding"], np.int32)
-    positions = document_positions(segments)
-    part = [ms.Tensor(np.ascontiguousarray(a)) for a in (positions[:, 3:7], positions[:, 1:7])]
-    part += [ms.Tensor(np.ascontiguousarray(a)) for a in (segments[:, 3:7], segments[:, 1:7])]
-    got = chunk_mask(ops.Tile(), *part, window).asnumpy()
-    np.testing.assert_array_equal(got, additive(seen(positions, segments, window))[:, 3:7, 1:7])
 
 
 @pytest.mark.parametrize("length, chunk, window", [(10, 4, 0), (10, 4, 3), (7, 7, 1), (1, 128, 0)])

@@ -15,9 +15,8 @@ import mindspore as ms
 from mindspore import nn, ops
 
 from workbench.errors import SettingError
-
-# Finite, because a row of -inf alone becomes NaN in softmax; exp(MASKED - max) is exactly 0.
-MASKED = -1e9
+from workbench.model.mask_forms import additive_mask
+from workbench.model.masks import Mask
 
 
 def attend(query, key, value, mask):
@@ -30,25 +29,6 @@ def attend(query, key, value, mask):
     scores = ops.add(ops.cast(scores, ms.float32), mask)
     probabilities = ops.Softmax(-1)(scores)
     return ops.BatchMatMul()(ops.cast(probabilities, value.dtype), value)
-
-
-def chunk_mask(tile, query_positions, key_positions, query_segments, key_segments, window):
-    """Additive float32 (B, n, m) of int32 (B, n) and (B, m): 0 where the query may see the key, else MASKED.
-
-    ``visible`` of ``masks.py`` as operators: same segment, not 0, key not later, and with a
-    ``window`` above 0 fewer than ``window`` positions back. ``tile`` is an ``ops.Tile()``.
-    """
-    queries, keys = query_positions.shape[1], key_positions.shape[1]
-    across, down = (1, 1, keys), (1, queries, 1)
-    # Tiled before they are compared: broadcasting is slow on the CPU.
-    query_segment = tile(ops.expand_dims(query_segments, 2), across)
-    key_segment = tile(ops.expand_dims(key_segments, 1), down)
-    back = ops.sub(tile(ops.expand_dims(query_positions, 2), across), tile(ops.expand_dims(key_positions, 1), down))
-    hidden = ops.logical_or(ops.not_equal(query_segment, key_segment), ops.less(back, 0))
-    hidden = ops.logical_or(hidden, ops.equal(query_segment, 0))
-    if window > 0:
-        hidden = ops.logical_or(hidden, ops.greater_equal(back, window))
-    return ops.mul(ops.cast(hidden, ms.float32), MASKED)
 
 
 @ops.constexpr
@@ -85,6 +65,7 @@ class LeanAttend(nn.Cell):
         if window < 0:
             raise SettingError(f"window={window} is not allowed: 0 (all) or more")
         self.heads, self.groups, self.window, self.chunk = heads, groups, window, chunk
+        self.mask = Mask("sliding", window=window) if window else Mask()
         self.product, self.softmax, self.tile = ops.BatchMatMul(), ops.Softmax(-1), ops.Tile()
         self.product_bt, self.product_at = ops.BatchMatMul(transpose_b=True), ops.BatchMatMul(transpose_a=True)
         self.concat, self.join, self.slice = ops.Concat(-1), ops.Concat(1), ops.Slice()
@@ -139,13 +120,12 @@ class LeanAttend(nn.Cell):
 
     def probabilities(self, query, key, position_ids, segment_ids, start, first, stop):
         """(M, G*n, C), (M, m, C) -> float32 (M, G*n, m)."""
-        mask = chunk_mask(
-            self.tile,
+        mask = additive_mask(
             self.rows(position_ids, start, stop),
             self.rows(position_ids, first, stop),
             self.rows(segment_ids, start, stop),
             self.rows(segment_ids, first, stop),
-            self.window,
+            self.mask,
         )
         # The compiler computes a mask once for all layers; ``depend`` keeps its copies for all
         # heads from living as long.

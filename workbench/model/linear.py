@@ -31,7 +31,7 @@ class Linear(nn.Cell):
         self.weight = ms.Parameter(ms.Tensor(values), name="weight")
         self.bias = ms.Parameter(ms.Tensor(np.zeros(out_size, np.float32)), name="bias") if bias else None
         self.out_size, self.compute_dtype = out_size, compute_dtype
-        self.matmul, self.bias_add = ops.MatMul(), ops.BiasAdd()
+        self.matmul, self.bias_add = ops.MatMul(transpose_b=True), ops.BiasAdd()
 
     def construct(self, x):
         product = linear(self.matmul, x, self.weight, self.compute_dtype)
@@ -39,8 +39,7 @@ class Linear(nn.Cell):
 
 
 def linear(matmul, x, weight, compute_dtype):
-    """x (N, in) times weight (out, in) transposed, computed in ``compute_dtype``, float32 out."""
-    weight = ops.transpose(weight, (1, 0))
+    """``matmul`` (``ops.MatMul(transpose_b=True)``) of x (N, in) and weight (out, in) in ``compute_dtype``, float32 out."""
     if compute_dtype == ms.float32:
         return matmul(x, weight)
     return ops.cast(matmul(ops.cast(x, compute_dtype), ops.cast(weight, compute_dtype)), ms.float32)

@@ -75,7 +75,7 @@ class Transformer(nn.Cell):
         self.fact_head = Linear(size, 1, scale, rng, ms.float32)
         cos, sin = rotary_table(config)
         self.cos, self.sin = ms.Tensor(cos), ms.Tensor(sin)
-        self.head_matmul, self.head_loss = ops.MatMul(), HeadLoss()
+        self.head_matmul, self.head_loss = ops.MatMul(transpose_b=True), HeadLoss()
         self.keep_all = ms.Tensor(np.ones(config.num_hidden_layers, np.float32))
         self.has_experts = bool(config.sparse_layers)
         self.sparse_of = tuple(config.is_sparse(layer) for layer in range(config.num_hidden_layers))
