@@ -31,7 +31,7 @@ run: .venv/.run-stamp
 	$(BIN)/workbench run $(NOTEBOOKS) $(call given,DATA) $(call given,TOKENIZER) $(call given,STEPS) --out "$$OUT"
 
 test: .venv/.test-stamp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=600 notebooks
 
 bench: .venv/.test-stamp

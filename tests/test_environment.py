@@ -69,7 +69,7 @@ def repository(tmp_path):
     """The Makefile with an environment whose programs print what they are called with."""
     shutil.copy(ROOT / "Makefile", tmp_path)
     (tmp_path / "pyproject.toml").write_text("")
-    for name in ("02_b", "01_a", "09_claims", "notes"):
+    for name in ("02_b", "01_a", "10_claims", "notes"):
         (tmp_path / "notebooks").mkdir(exist_ok=True)
         (tmp_path / f"notebooks/{name}.ipynb").write_text("")
     programs = tmp_path / ".venv/bin"
