@@ -113,7 +113,7 @@ def test_make_test_runs_tests_then_notebooks(repository):
     lines = called(make(repository, "test"))
     installs, tests, notebooks = [line for line in " ".join(lines).split("python ") if line.strip()]
     assert installs.split() == ["-m", "pip", "install", "--quiet", "-e", ".[lab,test]"]
-    assert tests.split() == ["-m", "pytest"]
+    assert tests.split() == ["-m", "pytest", "-n", "2", "--dist", "loadfile"]
     assert notebooks.split() == [
         "-m",
         "pytest",
