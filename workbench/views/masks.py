@@ -58,7 +58,7 @@ def leak_picture(change: np.ndarray, changed: int, title: str) -> tuple[go.Figur
         y=[float(f"{v:.3g}") for v in change.tolist()],
         marker={"color": [BLUE] * len(change)},
     )
-    picture = figure(trace, title=title, x="position", y="largest |change| of a logit", height=280)
+    picture = figure(trace, title=title, x="position", y="largest |change| of a logit", height=320)
     picture.add_vline(x=changed, line={"dash": "dash"})
     unseen = [i for i in range(len(change)) if zero[i]]
     return picture, f"token {changed} replaced: {len(unseen)} of {len(change)} positions are unchanged to the bit"
