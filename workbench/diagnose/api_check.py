@@ -177,7 +177,9 @@ class ApiCheck(ast.NodeVisitor):
         if dropout and again:
             what = "nn.Dropout in a recomputed Cell draws another mask in the backward pass: wrong gradients on the CPU"
             self.add(dropout[0], "recompute-dropout", "warning", what, "dropout 0, or give the mask as an input")
-        methods = {n.name for n in node.body if isinstance(n, ast.FunctionDef)}
+        methods = {
+            n.name for n in node.body if isinstance(n, ast.FunctionDef) and not isinstance(n.body[-1], ast.Raise)
+        }
         if "construct" in methods and not node.bases and "__call__" not in methods:
             what = f"{node.name} has construct but is no Cell: calling it raises TypeError"
             self.add(node, "not-a-cell", "error", what, f"class {node.name}(nn.Cell)")

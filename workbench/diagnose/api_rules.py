@@ -73,6 +73,12 @@ _NO_OPTIMISER = Advice(
     "on the CPU mint.optim.SGD and Adam run in PyNative without changing a weight, AdamW and FusedAdamW have no kernel",
     "nn.SGD, nn.Adam or mindspore.experimental.optim.AdamW",
 )
+_LOSS = Advice(
+    "decomposed-loss",
+    "warning",
+    "cross_entropy is taken apart into operators: a quarter more time and 0.9 GB more in a step of 2048 tokens",
+    "ops.SparseSoftmaxCrossEntropyWithLogits",
+)
 _ZERO_MEMORY = Advice(
     "memory-is-zero", "warning", "on the CPU this always returns 0", "the allocator's peak (memory_statistics), or RSS"
 )
@@ -87,12 +93,8 @@ PRESENT = {
         "this has no bias correction, its first step is 3.2 times that of AdamW",
         "mindspore.experimental.optim.AdamW, or a learning rate that corrects",
     ),
-    "mindspore.ops.cross_entropy": Advice(
-        "decomposed-loss",
-        "warning",
-        "cross_entropy is taken apart into operators: a quarter more time and 0.9 GB more in a step of 2048 tokens",
-        "ops.SparseSoftmaxCrossEntropyWithLogits",
-    ),
+    "mindspore.nn.CrossEntropyLoss": _LOSS,
+    "mindspore.ops.cross_entropy": _LOSS,
     **{f"mindspore.{module}.{name}": _ZERO_MEMORY for module in ("runtime", "hal") for name in _MEMORY},
     **{
         f"mindspore.{name}": Advice(*_NO_KERNEL, instead)

@@ -28,7 +28,9 @@ _FUNCTION = (ast.FunctionDef, ast.Lambda)
 _TENSOR_METHODS = {"abs", "all", "any", "argmax", "astype", "max", "mean", "min", "norm", "reshape", "sum", "view"}
 _HOST_METHODS = {"item", "asnumpy"}
 # What the compiler knows without the tensor's values.
-_KNOWN = re.compile(r"^(_?(check|is|has|get|validate)_.*|dim|ndim|shape|dtype|d_?type|size|rank|numel|type)$", re.I)
+_KNOWN = re.compile(
+    r"shape|d_?type|type_?of|subclass|rank|ndim|check|need|valid|^(dim|size|numel|type)$|^_?(is|has|get)_", re.I
+)
 _KINDS = ("tensor", "number", "argument")
 
 
@@ -89,8 +91,12 @@ class _GraphCheck:
         self.found: list[tuple[ast.AST, Advice]] = []
         self.kinds: dict[str, str] = {}
         self.maybe: set[str] = set()
+        methods = [n for n in (owner.body if owner else ()) if isinstance(n, ast.FunctionDef)]
+        self.python = {m.name for m in methods if m.decorator_list}  # constexpr and the like: not compiled
         arguments = function.args
         named = [*arguments.posonlyargs, *arguments.args]
+        # Other methods of a Cell are also called with numbers that are known beforehand.
+        self.entry = owner is None or function.name == "construct"
         self.static = any(ast.unparse(d) in ("staticmethod", "classmethod") for d in function.decorator_list)
         defaults = [None] * (len(named) - len(arguments.defaults)) + list(arguments.defaults)
         for argument, default in list(zip(named, defaults))[1 if owner and not self.static else 0 :]:
@@ -162,16 +168,18 @@ class _GraphCheck:
         given = any(self.kind(a) for a in inputs)
         name = self.names.of(func.func if isinstance(func, ast.Call) else func)
         if name.startswith(("mindspore.ops.", "mindspore.mint.")):
-            return "tensor" if given and not _KNOWN.match(name.rpartition(".")[2]) else ""
+            return "tensor" if given and not _KNOWN.search(name.rpartition(".")[2]) else ""
+        if isinstance(func, ast.Call):  # self.grad(net)(x)
+            return "tensor" if given and ast.unparse(func.func).startswith("self.") else ""
         if isinstance(func, ast.Attribute):
             owner = self.kind(func.value)
             if owner and func.attr in _HOST_METHODS:
                 return "number"
             if owner:
-                known = _KNOWN.match(func.attr) or (owner == "argument" and func.attr not in _TENSOR_METHODS)
+                known = _KNOWN.search(func.attr) or (owner == "argument" and func.attr not in _TENSOR_METHODS)
                 return "" if known else "tensor"
-            stored = isinstance(func.value, ast.Name) and func.value.id == "self"
-            return "tensor" if stored and given and not _KNOWN.match(func.attr) else ""
+            stored = isinstance(func.value, ast.Name) and func.value.id == "self" and func.attr not in self.python
+            return "tensor" if stored and given and not _KNOWN.search(func.attr) else ""
         if isinstance(func, ast.Name) and func.id in ("abs", "min", "max", "sum", "float", "int", "bool"):
             kind = max((self.kind(a) for a in inputs), key=lambda k: (*_KINDS, "")[::-1].index(k), default="")
             return "number" if kind == "tensor" and func.id in ("float", "int", "bool") else kind
@@ -187,7 +195,7 @@ class _GraphCheck:
                 "the condition is computed: both branches are compiled and must agree in dtype, the choice costs time"
             )
             self.add(test, "tensor-branch", "warning", what, "a mask in the arithmetic, or ops.where")
-        elif any(isinstance(n, ast.Compare) and self.kind(n) for n in ast.walk(test)):
+        elif self.entry and any(isinstance(n, ast.Compare) and self.kind(n) for n in ast.walk(test)):
             what = "the condition is an argument: a Python number compiles the whole graph anew for each value"
             self.add(test, "argument-branch", "note", what, "settle it in __init__, or pass a tensor and a mask")
 
