@@ -189,6 +189,10 @@ def test_what_is_no_python_is_one_finding(source):
     assert [(f.rule, f.line) for f in lint(source)] == [("syntax", 1)]
 
 
+def test_a_chain_of_hundreds_of_calls_is_reported_as_not_checked():
+    assert rules("x" + ".f()" * 400, head="") == ["too-deep"]
+
+
 def test_methods_that_construct_calls_are_compiled_too():
     source = (
         cell("return self.h(x)") + "    def h(this, x):\n        return x\n    def unused(this, x):\n        return x\n"

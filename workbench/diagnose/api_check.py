@@ -75,6 +75,11 @@ def _own_names(statement: ast.stmt) -> list[ast.Name]:
     return [n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
 
 
+def _last(node: ast.AST) -> str:
+    """``c`` of ``a.b.c``, ``c`` of ``c``, "" of anything else."""
+    return getattr(node, "attr", "") or getattr(node, "id", "")
+
+
 def canonical(name: str) -> str:
     """The public place of a name that MindSpore exports in several."""
     for inner, public in _SAME_PLACE:
@@ -173,7 +178,7 @@ class ApiCheck(ast.NodeVisitor):
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         calls = [n for n in ast.walk(node) if isinstance(n, ast.Call)]
         dropout = [c for c in calls if self.names.of(c.func) == "mindspore.nn.Dropout"]
-        again = [c for c in calls if ast.unparse(c.func).rpartition(".")[2] == "recompute"]
+        again = [c for c in calls if _last(c.func) == "recompute"]
         if dropout and again:
             what = "nn.Dropout in a recomputed Cell draws another mask in the backward pass: wrong gradients on the CPU"
             self.add(dropout[0], "recompute-dropout", "warning", what, "dropout 0, or give the mask as an input")
@@ -186,7 +191,7 @@ class ApiCheck(ast.NodeVisitor):
         outer, self.origins = self.origins, {k: v for k, v in self.origins.items() if not k.startswith("self.")}
         self.generic_visit(node)
         for call in calls:
-            used = [call.func] + (call.args[:1] if ast.unparse(call.func).endswith("recompute") else [])
+            used = [call.func] + (call.args[:1] if _last(call.func) == "recompute" else [])
             if any(self.origins.get(ast.unparse(n)) == "mindspore.nn.Cell" for n in used):
                 what = "a plain nn.Cell() has no construct: calling it raises AttributeError"
                 self.add(call, "plain-cell", "error", what, "a Cell class with a construct, or nn.SequentialCell")
@@ -215,7 +220,7 @@ class ApiCheck(ast.NodeVisitor):
         if name == "mindspore.jit" and node.args and isinstance(node.args[0], ast.Lambda):
             what = "jit of a lambda fails: Parse Lambda Function Fail"
             self.add(node, "jit-lambda", "error", what, "a def in a file")
-        if ast.unparse(node.func).endswith("Norm") and (not name or name.startswith("mindspore.")):
+        if _last(node.func).endswith("Norm") and (not name or name.startswith("mindspore.")):
             for eps in (v for k, v in given.items() if k in ("eps", "epsilon") and isinstance(v, ast.Constant)):
                 if isinstance(eps.value, float) and eps.value < 1e-7:
                     what = f"epsilon {eps.value:g} is 0 in float16: the gradient of a constant row is not finite"

@@ -43,13 +43,22 @@ def lint(source: str, file: str = "<cell>") -> list[LintFinding]:
         what = f"this is no Python: {getattr(error, 'msg', error)}"
         at = (getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1)
         return [LintFinding(file, *at, "syntax", "error", what, "correct the line")]
+    try:
+        found = _walk(tree)
+    except RecursionError:  # a chain of some hundred calls, as generated code has
+        what = "an expression is nested too deeply: the file was not checked"
+        return [LintFinding(file, 1, 1, "too-deep", "warning", what, "split the expression")]
+    return sorted({LintFinding(file, n.lineno, n.col_offset + 1, **vars(advice)) for n, advice in found})
+
+
+def _walk(tree: ast.Module) -> list[tuple[ast.AST, Advice]]:
     names = Names(tree)
     api = ApiCheck(names)
     api.visit(tree)
     found = list(api.found)
     for function, owner, trace in _compiled(tree, names):
         found += _GraphCheck(names, function, owner, trace).run()
-    return sorted({LintFinding(file, n.lineno, n.col_offset + 1, **vars(advice)) for n, advice in found})
+    return found
 
 
 def _compiled(tree: ast.Module, names: Names) -> list[tuple[ast.FunctionDef, ast.ClassDef | None, bool]]:
