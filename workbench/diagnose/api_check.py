@@ -59,13 +59,8 @@ class Names:
 
     def of(self, node: ast.AST) -> str:
         """The qualified name of an expression like ``ops.Mul``; "" where it is no plain dotted name."""
-        parts = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name) or node.id not in self.aliases:
-            return ""
-        return canonical(".".join([self.aliases[node.id], *reversed(parts)]))
+        first, dot, rest = _dotted(node).partition(".")
+        return canonical(self.aliases[first] + dot + rest) if first in self.aliases else ""
 
 
 def _own_names(statement: ast.stmt) -> list[ast.Name]:
@@ -73,6 +68,15 @@ def _own_names(statement: ast.stmt) -> list[ast.Name]:
     if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
         return []
     return [n for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+
+
+def _dotted(node: ast.AST) -> str:
+    """The text of a plain dotted name like ``self.grad``, "" of anything else."""
+    parts = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def _last(node: ast.AST) -> str:
@@ -147,12 +151,12 @@ class ApiCheck(ast.NodeVisitor):
     def bind(self, target: ast.AST, origin: str) -> None:
         for part in ast.walk(target):
             if isinstance(part, (ast.Name, ast.Attribute)):
-                self.origins[ast.unparse(part)] = origin
+                self.origins[_dotted(part)] = origin
 
     def origin(self, node: ast.AST) -> str:
         """Which API made this value: a qualified name, one of the three kinds above, or ""."""
         if isinstance(node, (ast.Name, ast.Attribute)):
-            return self.origins.get(ast.unparse(node), "")
+            return self.origins.get(_dotted(node), "")
         if not isinstance(node, ast.Call):
             return ""
         made, func = self.names.of(node.func), node.func
@@ -162,10 +166,10 @@ class ApiCheck(ast.NodeVisitor):
         if before in (_MAKER, _GRADIENTS):
             return _GRADIENTS
         if isinstance(func, ast.Attribute):
-            given = {k.arg for k in node.keywords}
+            given, owner = {k.arg for k in node.keywords}, self.origin(func.value)
             if {"batch": "drop_remainder", "map": "operations"}.get(func.attr) in given:
-                return self.origin(func.value) or _DATASET
-            return self.origin(func.value) if self.origin(func.value).startswith("mindspore.dataset.") else ""
+                return owner or _DATASET
+            return owner if owner.startswith("mindspore.dataset.") else ""
         return ""
 
     def visit_Compare(self, node: ast.Compare) -> None:
@@ -192,7 +196,7 @@ class ApiCheck(ast.NodeVisitor):
         self.generic_visit(node)
         for call in calls:
             used = [call.func] + (call.args[:1] if _last(call.func) == "recompute" else [])
-            if any(self.origins.get(ast.unparse(n)) == "mindspore.nn.Cell" for n in used):
+            if any(self.origins.get(_dotted(n)) == "mindspore.nn.Cell" for n in used):
                 what = "a plain nn.Cell() has no construct: calling it raises AttributeError"
                 self.add(call, "plain-cell", "error", what, "a Cell class with a construct, or nn.SequentialCell")
         self.origins = outer

@@ -20,6 +20,7 @@ from workbench.diagnose.api_check import ApiCheck, Names
 from workbench.diagnose.api_rules import Advice, LintFinding
 
 _LONG_LOOP = 64
+_DEEPEST = 120  # levels of the syntax tree that the recursive walk takes within Python's limit
 _UNSUPPORTED = (
     *(ast.Try, ast.TryStar, ast.Match, ast.Delete, ast.Import, ast.ImportFrom),
     *(ast.ClassDef, ast.Set, ast.NamedExpr, ast.Yield, ast.YieldFrom),
@@ -36,29 +37,31 @@ _KINDS = ("tensor", "number", "argument")
 
 def lint(source: str, file: str = "<cell>") -> list[LintFinding]:
     """The findings in Python ``source``, by line; a syntax error is one finding. ``file`` is only printed."""
-    source = textwrap.dedent(source)
     try:
-        tree = ast.parse(source)
+        tree = ast.parse(textwrap.dedent(source))
     except (SyntaxError, ValueError) as error:
         what = f"this is no Python: {getattr(error, 'msg', error)}"
         at = (getattr(error, "lineno", None) or 1, getattr(error, "offset", None) or 1)
         return [LintFinding(file, *at, "syntax", "error", what, "correct the line")]
-    try:
-        found = _walk(tree)
-    except RecursionError:  # a chain of some hundred calls, as generated code has
-        what = "an expression is nested too deeply: the file was not checked"
+    except (RecursionError, MemoryError):  # what the parser itself raises for very deep nesting
+        tree = None
+    if tree is None or _depth(tree) > _DEEPEST:
+        what = "an expression is nested too deeply, as in generated code: the file was not checked"
         return [LintFinding(file, 1, 1, "too-deep", "warning", what, "split the expression")]
-    return sorted({LintFinding(file, n.lineno, n.col_offset + 1, **vars(advice)) for n, advice in found})
-
-
-def _walk(tree: ast.Module) -> list[tuple[ast.AST, Advice]]:
     names = Names(tree)
     api = ApiCheck(names)
     api.visit(tree)
     found = list(api.found)
     for function, owner, trace in _compiled(tree, names):
         found += _GraphCheck(names, function, owner, trace).run()
-    return found
+    return sorted({LintFinding(file, n.lineno, n.col_offset + 1, **vars(advice)) for n, advice in found})
+
+
+def _depth(tree: ast.AST) -> int:
+    depth, level = 0, [tree]
+    while level:
+        depth, level = depth + 1, [child for node in level for child in ast.iter_child_nodes(node)]
+    return depth
 
 
 def _compiled(tree: ast.Module, names: Names) -> list[tuple[ast.FunctionDef, ast.ClassDef | None, bool]]:
