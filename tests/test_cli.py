@@ -44,6 +44,8 @@ def one_line(capsys):
         (["export", "r"], "Missing option '--out'"),
         (["export", "r", "--out", "e", "--dtype", "int8"], "'int8' is not one of"),
         (["refresh"], "no notebook in ./notebooks"),
+        (["lint"], "Missing argument 'FILES...'"),
+        (["lint", "01_a.ipynb", "no.py"], "no.py: cannot be read"),
         (["rnu"], "No such command 'rnu'"),
         (["prepare", "nothing.txt", "--tokenizer", "t", "--out", "r", "-p", "overlp=0.1"], "did you mean 'overlap'?"),
         (
@@ -180,3 +182,21 @@ def test_a_corpus_is_prepared_once_and_opened_by_its_folder(tmp_path, capsys, sa
     config = DataConfig(data=str(out), tasks="", tokenizer=str(out / "tokenizer"), **settings)
     opened = open_corpus(config, load_tokenizer(out / "tokenizer"), tmp_path / "unused")
     assert opened.fingerprint == ledger["fingerprint"]
+
+
+def test_lint_prints_a_line_a_finding_and_exits_1_for_an_error(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("\ufefffrom mindspore import ops\nmul = ops.Mult()\n", encoding="utf-8")
+    (tmp_path / "b.py").write_text("dataset.map(f, num_parallel_workers=8)\n")
+    (tmp_path / "c.py").write_text("def f(:\n")
+    (tmp_path / "d.py").write_bytes(b"x = '\xff'\n")
+    assert main(["lint", "a.py", "b.py"]) == 1
+    told = capsys.readouterr()
+    assert told.err == "" and told.out.splitlines()[0].startswith("a.py:2:7: error missing-api: there is no mindspore.")
+    assert "b.py:1:37: note worker-count: " in told.out and len(told.out.splitlines()) == 2
+    assert main(["lint", "b.py"]) == 0
+    capsys.readouterr()
+    assert main(["lint", "c.py"]) == 1
+    assert capsys.readouterr().out.startswith("c.py:1:7: error syntax: this is no Python: ")
+    assert main(["lint", "a.py", "d.py"]) == 2
+    assert "d.py: cannot be read" in one_line(capsys)

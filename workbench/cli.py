@@ -1,9 +1,10 @@
-"""The command line: ``workbench run``, ``report``, ``export``, ``prepare``, ``tokenizer``, ``refresh``.
+"""The command line: ``workbench run``, ``report``, ``export``, ``prepare``, ``tokenizer``, ``refresh``, ``lint``.
 
-Exit codes: 0 it went well; 1 a notebook failed; 2 something the person gave is wrong, and nothing
-was started; 130 or 143 stopped by SIGINT or SIGTERM. A mistake is told in one line on standard
-error, without a traceback; so is progress. Standard output holds only the result's path. Costs
-nothing for ``--help``: what runs notebooks is imported when a command needs it.
+Exit codes: 0 it went well; 1 a notebook failed, or the lint found an error; 2 something the person
+gave is wrong, and nothing was started; 130 or 143 stopped by SIGINT or SIGTERM. A mistake is told
+in one line on standard error, without a traceback; so is progress. Standard output holds only the
+result: its path, or the findings. Costs nothing for ``--help``: what runs notebooks is imported
+when a command needs it.
 """
 
 import signal
@@ -14,7 +15,7 @@ from typing import Any, Sequence
 import click
 
 from workbench import __version__
-from workbench.errors import UserError
+from workbench.errors import DataError, UserError
 from workbench.parameters import parse_assignments
 
 NOTEBOOKS = click.argument("notebooks", nargs=-1, type=click.Path(path_type=Path))
@@ -185,6 +186,27 @@ def refresh_command(notebooks: Sequence[Path], timeout: float | None) -> int:
     for path in changed:
         click.echo(path)
     return 0
+
+
+@commands.command("lint")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILES...")
+def lint_command(files: Sequence[Path]) -> int:
+    """Check Python FILES for what MindSpore 2.10 does not compile, does not have or does wrongly.
+
+    One line a finding; nothing is executed. Exits with 1 if a finding is an error.
+    """
+    from workbench.diagnose.graphlint import lint
+
+    sources = {}
+    for file in files:
+        try:
+            sources[str(file)] = file.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{file}: cannot be read ({error}); give Python files in UTF-8") from error
+    found = [finding for file, source in sources.items() for finding in lint(source, file)]
+    for finding in found:
+        click.echo(finding)
+    return int(any(finding.severity == "error" for finding in found))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
