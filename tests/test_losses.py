@@ -3,6 +3,7 @@
 import mindspore as ms
 import numpy as np
 import pytest
+from mindspore import ops
 from tiny_model import TINY
 
 from workbench.model.transformer import Transformer
@@ -38,6 +39,34 @@ def test_next_token_loss_counts_asked_rows_only(model, asked):
     logits = hidden.astype(np.float64) @ model.model.embed_tokens.weight.asnumpy().astype(np.float64).T
     got = float(lm_loss_sum(model, ms.Tensor(hidden), ms.Tensor(labels)).asnumpy())
     assert got == pytest.approx(cross_entropy(logits, labels), rel=1e-5, abs=2e-4)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("asked", [0, 1, 300])
+def test_half_precision_counts_one_label_among_many_rows_rightly(asked, compiled):
+    """Values and both gradients against the same rounded operands in float64."""
+    model = Transformer(CONFIG, seed=0, compute_dtype="float16")
+    rng = np.random.default_rng(asked)
+    hidden = rng.normal(size=(2048, 16)).astype(np.float16).astype(np.float32)
+    labels = rng.integers(0, 64, 2048).astype(np.int32)
+    labels[rng.permutation(2048)[asked:]] = -100
+    weight = model.model.embed_tokens.weight
+    ops.assign(weight, ms.Tensor(rng.normal(size=(64, 16)).astype(np.float16).astype(np.float32)))
+
+    def loss(x, targets):
+        return lm_loss_sum(model, x, targets)
+
+    function = ms.value_and_grad(loss, 0, [weight])
+    value, (of_hidden, of_weight) = (ms.jit(function) if compiled else function)(ms.Tensor(hidden), ms.Tensor(labels))
+    exact, head = hidden.astype(np.float64), weight.asnumpy().astype(np.float64)
+    logits = exact @ head.T
+    assert float(value.asnumpy()) == pytest.approx(cross_entropy(logits, labels), rel=2e-3, abs=1e-6)
+    slope = np.exp(logits - logits.max(1, keepdims=True))
+    slope /= slope.sum(1, keepdims=True)
+    slope[np.arange(2048), np.maximum(labels, 0)] -= 1
+    slope[labels == -100] = 0
+    for got, want in ((of_hidden, slope @ head), (of_weight[0], slope.T @ exact)):
+        np.testing.assert_allclose(got.asnumpy(), want, atol=4e-3 * max(1, np.abs(want).max()))
 
 
 def test_ignored_rows_have_no_gradient(model):

@@ -4,6 +4,7 @@
 
     head_loss    the definition: logits (N, V), log softmax, the label's entry
     HeadLoss     the same sum and gradients, n rows at a time
+    LogitsLoss   the same sum from logits that are there, for float16 (``train/losses.py``)
 
 ``HeadLoss`` computes the gradients together with the loss, so the backward pass only multiplies
 them by what comes from above (the idea of Liger Kernel's fused linear cross entropy, Hsu et al.
@@ -28,6 +29,39 @@ def head_loss(hidden, weight, labels):
     return -ops.ReduceSum()(ops.mul(ops.reshape(chosen, (-1,)), asked))
 
 
+def row_losses(logits, probabilities, label):
+    """Cross entropy of each row: logits (n, V), their softmax, label (n, 1) -> (n,)."""
+    # log of the sum of exponentials, from the largest logit and its probability, which is never
+    # near 0; the label's own probability may be.
+    place, value = ops.ArgMaxWithValue(1)(logits)
+    largest = ops.GatherD()(probabilities, 1, ops.reshape(place, label.shape))
+    normaliser = ops.sub(ops.reshape(value, label.shape), ops.log(largest))
+    return ops.reshape(ops.sub(normaliser, ops.GatherD()(logits, 1, label)), (-1,))
+
+
+class LogitsLoss(nn.Cell):
+    """Summed cross entropy of logits (N, V) against labels (N,) int32, -100 for none -> (sum (), probabilities (N, V)).
+
+    The gradient of an ignored row is that of label 0: who calls zeroes the row's hidden state, on
+    both ways. Only the sum is differentiable. Keeps the probabilities for the backward pass.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.softmax, self.sum = ops.Softmax(-1), ops.ReduceSum()
+
+    def construct(self, logits, labels):
+        probabilities = self.softmax(logits)
+        losses = row_losses(logits, probabilities, ops.reshape(ops.maximum(labels, 0), (-1, 1)))
+        return self.sum(ops.mul(losses, ops.cast(ops.not_equal(labels, IGNORED), ms.float32))), probabilities
+
+    def bprop(self, logits, labels, out, dout):
+        rows = ops.range(0, labels.shape[0], 1)
+        places = ops.stack((ops.cast(rows, ms.int32), ops.maximum(labels, 0)), 1)
+        own = ops.cast(ops.ones_like(labels), ms.float32)
+        return ops.mul(ops.tensor_scatter_sub(out[1], places, own), dout[0]), ops.zeros_like(labels)
+
+
 class HeadLoss(nn.Cell):
     """``head_loss`` as (sum (), its gradient for hidden (N, D), for weight (V, D)); only the sum is differentiable.
 
@@ -43,8 +77,8 @@ class HeadLoss(nn.Cell):
         self.chunk, self.compute_dtype = chunk, compute_dtype
         self.by_rows, self.product = ops.MatMul(transpose_b=True), ops.MatMul()
         self.by_columns = ops.MatMul(transpose_a=True)
-        self.softmax, self.largest, self.entry = ops.Softmax(-1), ops.ArgMaxWithValue(1), ops.GatherD()
-        self.sum, self.slice, self.tile, self.join = ops.ReduceSum(), ops.Slice(), ops.Tile(), ops.Concat(0)
+        self.softmax, self.sum, self.slice = ops.Softmax(-1), ops.ReduceSum(), ops.Slice()
+        self.tile, self.join = ops.Tile(), ops.Concat(0)
 
     def construct(self, hidden, weight, labels):
         rows, size = hidden.shape
@@ -63,12 +97,7 @@ class HeadLoss(nn.Cell):
             label = ops.reshape(self.slice(labels, (start,), (count,)), (count, 1))
             logits = ops.cast(self.by_rows(own, head), ms.float32)
             probabilities = self.softmax(logits)
-            # log of the sum of exponentials, from the largest logit and its probability, which is
-            # never near 0; the label's own probability may be.
-            place, value = self.largest(logits)
-            largest = self.entry(probabilities, 1, ops.reshape(place, (count, 1)))
-            normaliser = ops.sub(ops.reshape(value, (count, 1)), ops.log(largest))
-            losses = ops.reshape(ops.sub(normaliser, self.entry(logits, 1, label)), (count,))
+            losses = row_losses(logits, probabilities, label)
             total = total + self.sum(ops.mul(losses, self.slice(asked, (start,), (count,))))
             # d loss / d logits is probabilities - one-hot; the one-hot part is taken off below, where
             # it costs (N, D) and not (N, V).
