@@ -76,3 +76,13 @@ def test_what_cannot_work_is_refused_before_anything_is_written(config, tmp_path
     with pytest.raises(DataError, match="no usable checkpoint"):
         load_model(run)
     assert not (run.path / "config.json").exists()
+
+
+def test_a_shorter_run_in_the_same_folder_is_not_mistaken_for_the_longer_one_before(config, tmp_path):
+    run = RunFolder.at(tmp_path / "again")
+    for steps in (3, 2):
+        short = replace(config, train=replace(config.train, steps=steps, save_steps=1))
+        trained = pretrain(short, run)
+    _, checkpoint = load_model(run)
+    assert checkpoint.state["step"] == 2 and checkpoint.path == trained.checkpoint
+    assert sorted(p.name for p in (run.path / "earlier").glob("*-checkpoints/*")) == ["step_000002", "step_000003"]

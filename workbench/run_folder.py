@@ -86,8 +86,11 @@ class RunFolder:
         return json.loads(file.read_text(encoding="utf-8"))
 
     def start_logs(self) -> None:
-        """Begin a new run in this folder: earlier metrics and events are set aside, never deleted."""
-        for name in ("metrics.jsonl", "events.jsonl"):
+        """Begin a new run in this folder: earlier metrics, events and checkpoints are set aside, never deleted.
+
+        A longer earlier run's last checkpoint would otherwise pass for this run's newest.
+        """
+        for name in ("metrics.jsonl", "events.jsonl", "checkpoints"):
             file = self.path / name
             if file.exists():
                 stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(file.stat().st_mtime))
