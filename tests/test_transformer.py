@@ -78,8 +78,14 @@ def test_weights_are_named_by_the_seed():
 
 
 def test_initial_loss_is_that_of_guessing():
-    for tied in (True, False):
-        config = ModelConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, tie_word_embeddings=tied)
+    for kind in (
+        {},
+        {"tie_word_embeddings": False},
+        {"norm_type": "layer_norm"},
+        {"use_qk_norm": True},
+        {"num_experts": 4, "shared_expert_intermediate_size": 32},
+    ):
+        config = ModelConfig(vocab_size=1000, hidden_size=64, num_hidden_layers=2, **kind)
         rng = np.random.default_rng(0)
         batch = batch_of(np.ones((4, 32)))
         batch["input_ids"] = rng.integers(0, 1000, (4, 32)).astype(np.int32)
@@ -222,6 +228,12 @@ def test_a_good_batch_passes_and_may_hold_more():
         ("segment_ids", np.ones((2, 2), np.float32), "segment_ids is float32, expected int32"),
         ("segment_ids", None, "the batch has no segment_ids"),
         ("input_ids", None, "input_ids has shape ()"),
+        ("labels", np.full((2, 2), 50, np.int32), "labels holds 50, allowed are 0 to 49, and -100 for no target"),
+        ("labels", np.full((2, 2), -1, np.int32), "labels holds -1"),
+        ("labels", np.zeros((2, 1), np.int32), "labels has shape (2, 1), expected (2, 2)"),
+        ("instruction_labels", np.full((2, 2), 5, np.int32), "instruction_labels holds 5, allowed are 0 to 4"),
+        ("fact_targets", np.full((2, 2), 7, np.float32), "fact_targets holds 7.0, allowed are 0 to 1"),
+        ("fact_targets", np.full((2, 2), np.nan, np.float32), "fact_targets holds nan"),
     ],
 )
 def test_a_wrong_batch_is_refused_in_one_line(name, value, told):

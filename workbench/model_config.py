@@ -5,6 +5,8 @@ Names are those of ``transformers`` where it has one. There a model's name decid
 written down in ``workbench/model/families.py``.
 """
 
+from math import inf, isfinite
+
 from workbench.settings import require, settings
 
 ROPE_TYPES = ("default", "linear", "llama3", "yarn")
@@ -26,7 +28,7 @@ class RopeScaling:
 
     def __post_init__(self) -> None:
         require(self.rope_type in ROPE_TYPES, "rope_type", self.rope_type, "default, linear, llama3 or yarn")
-        require(self.factor >= 1, "rope_scaling.factor", self.factor, "at least 1")
+        require(1 <= self.factor < inf, "rope_scaling.factor", self.factor, "at least 1")
         trained = self.original_max_position_embeddings
         need = self.rope_type in ("llama3", "yarn")
         require(
@@ -89,9 +91,18 @@ class ModelConfig:
     router_z_loss_coef: float = 0.001
 
     def __post_init__(self) -> None:
+        listed = isinstance(self.mlp_only_layers, (list, tuple))
+        require(
+            listed and all(type(i) is int and 0 <= i < self.num_hidden_layers for i in self.mlp_only_layers),
+            "mlp_only_layers",
+            self.mlp_only_layers,
+            f"a list of layers, 0 to {self.num_hidden_layers - 1}",
+        )
         object.__setattr__(self, "mlp_only_layers", tuple(self.mlp_only_layers))  # JSON knows lists only
         if isinstance(self.rope_scaling, dict):
             object.__setattr__(self, "rope_scaling", RopeScaling(**self.rope_scaling))
+        known = isinstance(self.rope_scaling, RopeScaling)
+        require(known, "rope_scaling", self.rope_scaling, 'settings such as {"rope_type": "linear", "factor": 2}')
         for name in (
             "vocab_size",
             "hidden_size",
@@ -112,14 +123,16 @@ class ModelConfig:
             "num_experts",
             "moe_intermediate_size",
             "shared_expert_intermediate_size",
+            "initializer_range",
             "expert_capacity_factor",
             "router_aux_loss_coef",
             "router_z_loss_coef",
         ):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+            value = getattr(self, name)
+            require(value >= 0 and isfinite(value), name, value, "0 or more")
         for name in ("task_dropout", "layer_dropout"):
             require(0 <= getattr(self, name) < 1, name, getattr(self, name), "at least 0, below 1")
-        require(self.rope_theta > 1, "rope_theta", self.rope_theta, "above 1")
+        require(1 < self.rope_theta < inf, "rope_theta", self.rope_theta, "above 1")
         heads = self.num_attention_heads
         require(
             self.head_dim > 0 or self.hidden_size % heads == 0,
@@ -138,10 +151,10 @@ class ModelConfig:
             f"a divisor of num_attention_heads={heads}",
         )
         require(
-            self.rms_norm_eps >= 1e-7,
+            1e-7 <= self.rms_norm_eps < 1,
             "rms_norm_eps",
             self.rms_norm_eps,
-            "at least 1e-7 (below it fp16 gradients are not finite)",
+            "at least 1e-7 (below it fp16 gradients are not finite), below 1",
         )
         require(self.norm_type in ("rms_norm", "layer_norm"), "norm_type", self.norm_type, "rms_norm or layer_norm")
         require(

@@ -1,5 +1,7 @@
 """Cached decoding, greedy or sampled, of many prompts of different lengths at once.
 
+    B rows   S prompt length   V vocabulary
+
 Prompts are padded on the right and every row fills its own cache slots in order: a new token of a
 row overwrites the padding slot at its position before any query can see it, so padding needs no
 mask of its own. Prompts longer than ``prefill_chunk`` enter the cache chunk by chunk. Two functions
