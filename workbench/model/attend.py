@@ -7,8 +7,9 @@
     LeanAttend   the same values and gradients from positions and segments, in chunks of queries
 
 ``LeanAttend`` keeps query, key, value and context for the backward pass, and no scores. Compiled, the
-masks without heads (B, S, S / 2 on average) are made once a step and shared by all layers. Keys behind a chunk, and those before a sliding window, are
-never multiplied. Not here: rotary positions, projections, the 1/sqrt(C), dropout, a cache.
+masks without heads (B, S, S / 2 on average) are made once a step and shared by all layers; the
+program, and the time to compile it, grow with layers x chunks. Keys behind a chunk, and those before
+a sliding window, are never multiplied. Not here: rotary positions, projections, the 1/sqrt(C), dropout, a cache.
 """
 
 import mindspore as ms
