@@ -130,9 +130,13 @@ def changed(folder, change):
         ),
         (
             lambda a: a.update({"model.norm.weight": np.ones(16, np.int8)}),
-            "a tensor is I8, readable are F64, F32, F16, BF16",
+            "model.norm.weight is I8, readable are F64, F32, F16, BF16",
         ),
         (lambda a: [a.pop(n) for n in list(a) if "layers.0" in n], "and 1 more"),
+        (
+            lambda a: a["model.norm.weight"].__setitem__(3, np.nan),
+            "model.safetensors: model.norm.weight holds values that are not finite",
+        ),
     ],
 )
 def test_wrong_tensors_are_named(tmp_path, change, told):
@@ -170,12 +174,21 @@ def test_damaged_folders_are_told_in_one_line(tmp_path):
         assert f"{shard.name} is not a whole safetensors file" in refused(folder)
     shard.unlink()
     assert f"names files that are not there: {shard.name}" in refused(folder)
+    for broken in ({}, {"weight_map": ["a"]}, {"weight_map": {"a": 3}}, {"weight_map": None}):
+        (folder / "model.safetensors.index.json").write_text(json.dumps(broken))
+        assert "model.safetensors.index.json has no weight_map" in refused(folder)
     (folder / "model.safetensors.index.json").unlink()
     assert "holds neither model.safetensors nor model.safetensors.index.json" in refused(folder)
     folder = export_hf(tmp_path / "b", TINY, weights_of(TINY))
     values = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(values | {"rms_norm_eps": 1e-6}))
     assert "workbench.json and config.json differ in rms_norm_eps (1e-05, there 1e-06)" in refused(folder)
+    for changed_value, told in (
+        ({"rms_norm_eps": 0.0}, "/config.json: rms_norm_eps=0"),
+        ({"hidden_act": "x"}, "hidden_"),
+    ):
+        (folder / "config.json").write_text(json.dumps(values | changed_value))
+        assert refused(folder).startswith(f"{folder}/config.json: ") and told in refused(folder)
 
 
 def test_nothing_is_written_for_a_wrong_request(tmp_path):

@@ -1,11 +1,13 @@
 """The routing trial writes rows that the diagnosis reads, and begins where its weights are."""
 
 import numpy as np
+import pytest
 
 import workbench  # noqa: F401  (sets MindSpore's environment)
 
 from workbench.config import ModelConfig
 from workbench.diagnose.experts import collapsed, loads
+from workbench.errors import DataError
 from workbench.model.expert_trial import RoutingTrial
 from workbench.model.weights import set_weights
 
@@ -32,3 +34,11 @@ def test_rows_are_metrics_and_the_same_start_gives_the_same_rows():
     set_weights(trial.weights, forced)
     (finding,) = collapsed([trial.step(1, 0, balance=0.0)[0]], experts_per_token=2)
     assert "nearly all tokens for expert 1 (50.00%)" in finding.evidence[0]
+
+
+def test_a_text_that_is_too_short_is_refused():
+    config = ModelConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, num_experts=4)
+    with pytest.raises(DataError, match="the text has 25 tokens, the trial needs at least 26"):
+        RoutingTrial(config, np.zeros(25, np.int64), tokens=24)
+    shortest = RoutingTrial(config, np.zeros(26, np.int64), tokens=24)
+    assert len(shortest.train(2, balance=0.0)) == 2

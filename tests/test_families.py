@@ -101,6 +101,11 @@ def test_both_ways_of_writing_rotary_settings():
     [
         ({"model_type": "gpt2"}, "model_type='gpt2' cannot be expressed: known are llama, mistral, qwen2"),
         ({}, "model_type=None"),
+        ({"model_type": ["llama"]}, r"model_type=['llama'] cannot be expressed"),
+        (hf("llama", rope_parameters="none"), "rope_parameters='none' cannot be expressed: an object is needed"),
+        (hf("qwen2", layer_types=3), "layer_types=3"),
+        (hf("qwen3_moe", mlp_only_layers=3), "mlp_only_layers=3"),
+        (hf("mixtral", num_local_experts=0), "num_local_experts=0 cannot be expressed: a mixtral has experts"),
         (hf("llama", hidden_act="gelu"), "hidden_act='gelu' cannot be expressed: allowed is 'silu'"),
         (hf("llama", rope_scaling={"type": "dynamic", "factor": 2.0}), "rope_type='dynamic'"),
         (hf("llama", rope_scaling={"rope_type": "yarn"}), "no factor"),

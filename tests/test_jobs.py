@@ -9,6 +9,7 @@ import sys
 
 import nbformat
 import pytest
+from nbclient.exceptions import CellTimeoutError
 from tiny_notebooks import write_notebook
 
 from workbench import jobs
@@ -146,6 +147,18 @@ def test_a_failed_cell_ends_the_run_and_is_named(tmp_path, code, cell, problem):
     assert (tmp_path / "run/notebooks/01_a.html").exists()
     if "died" in problem:
         assert "Segmentation fault" in output.with_suffix(".log").read_text()
+
+
+def test_output_that_comes_late_is_told_as_that(tmp_path, monkeypatch):
+    def slow(*_, iopub_timeout, execution_timeout, **__):
+        assert (iopub_timeout, execution_timeout) == (60, None)
+        raise CellTimeoutError.error_from_timeout_and_cell(
+            "Timeout waiting for IOPub output", 60, nbformat.v4.new_code_cell("x")
+        )
+
+    monkeypatch.setattr(jobs.papermill, "execute_notebook", slow)
+    with pytest.raises(jobs.JobFailed, match="the output of the cell was not there 60 s after its end"):
+        run(tmp_path / "run", write_notebook(tmp_path / "nb/01_a.ipynb", "1"), timeout=None)
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

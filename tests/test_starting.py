@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tiny_model import TINY
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 
 from workbench.config import DataConfig, RunConfig, TrainConfig
 from workbench.data.tokenizing import load_tokenizer
@@ -43,6 +45,12 @@ def test_a_fresh_model_takes_the_tokenizers_vocabulary(tokenizer):
     assert fitted.model == replace(config().model, vocab_size=2048) == model.config
 
 
+def test_ids_with_gaps_have_a_row_each():
+    vocabulary = Tokenizer(models.BPE({"a": 0, "b": 199}, []))
+    gaps = PreTrainedTokenizerFast(tokenizer_object=vocabulary, eos_token="b")
+    assert len(gaps) == 2 and starting_model(config(), gaps, CPU)[0].model.vocab_size == 256
+
+
 def test_the_folders_model_is_taken_whole_and_training_settings_are_kept(tokenizer, folder):
     ours, _, weights = folder
     fitted, model = starting_model(config(init_from=str(ours)), tokenizer, CPU)
@@ -66,11 +74,11 @@ def test_heads_that_a_folder_lacks_are_fresh_and_as_many_as_asked(tokenizer, fol
 
 
 def test_what_does_not_fit_is_refused_in_one_line(tokenizer, folder, tmp_path):
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="init_from: .*cannot be read"):
         starting_model(config(init_from=str(tmp_path / "nothing")), tokenizer, CPU)
     small = replace(TINY, vocab_size=100)
     weights = {p.name: p.asnumpy() for p in Transformer(small, seed=7).trainable_params()}
-    with pytest.raises(DataError, match="vocabulary of 100 and the tokenizer .* one of 2,0"):
+    with pytest.raises(DataError, match="vocabulary of 100 and the tokenizer .* needs 2,0"):
         starting_model(config(init_from=str(export_hf(tmp_path / "small", small, weights))), tokenizer, CPU)
     long = replace(config(init_from=str(folder[0])), data=DataConfig(sequence_length=512))
     with pytest.raises(SettingError, match="max_position_embeddings=256 is below sequence_length=512"):

@@ -33,6 +33,8 @@ from workbench.run_folder import RunFolder, environment, write_json
 # What papermill would say of a dead kernel or a timeout, this module says.
 logging.getLogger("papermill").addHandler(logging.NullHandler())
 
+OUTPUT_SECONDS = 60  # papermill gives up when a cell has ended and its output is not there after this
+
 OnCell = Callable[[int, int], None]  # (code cell, code cells), both counted from 1
 
 
@@ -172,6 +174,7 @@ def execute(job: Job, on_cell: OnCell, timeout: float | None = None) -> None:
                 cwd=str(job.source.parent),
                 progress_bar=False,
                 execution_timeout=timeout,
+                iopub_timeout=OUTPUT_SECONDS,
                 autosave_cell_every=10,
                 coalesce_streams=True,
                 on_cell_start=started,
@@ -180,7 +183,10 @@ def execute(job: Job, on_cell: OnCell, timeout: float | None = None) -> None:
             )
     except papermill.PapermillExecutionError as error:
         raise failed(_problem(error)) from None
-    except CellTimeoutError:
+    except CellTimeoutError as error:
+        if "Timeout waiting for IOPub output" in str(error):
+            late = f"the output of the cell was not there {OUTPUT_SECONDS} s after its end; show less in it"
+            raise failed(late) from None
         raise failed(f"not finished after {timeout:g} s; give more time with --timeout") from None
     except DeadKernelError:
         last_words = f", see {job.log}" if job.log.stat().st_size else ""

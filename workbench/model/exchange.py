@@ -25,7 +25,7 @@ from typing import Any, Iterable, Mapping
 
 import numpy as np
 
-from workbench.errors import DataError
+from workbench.errors import DataError, UserError
 from workbench.model.families import from_hf, to_hf
 from workbench.model.safetensors_io import CODES, Stored, tensors_in, write_tensors
 from workbench.model.tensor_names import Tensor, own_tensors, tensors_of
@@ -70,11 +70,17 @@ def load_hf(folder: str | Path) -> tuple[ModelConfig, dict[str, np.ndarray]]:
     weights include the task embedding and the two heads.
 
     Raises DataError for a folder without config.json or safetensors, a family or setting we do not
-    have, a damaged file, and for tensors that are missing, unknown or of another shape (all named).
+    have, a damaged file, and for tensors that are missing, unknown, of another shape (all named) or
+    not finite; SettingError for a value that ModelConfig refuses.
     """
     folder = Path(folder).expanduser()
     values = _json(folder / "config.json")
-    config = from_hf(values)
+    try:
+        config = from_hf(values)
+    except UserError as error:
+        told = str(error)
+        told = told if told.startswith("config.json") else f"config.json: {told}"
+        raise type(error)(f"{folder}/{told}") from error
     stored = _stored(folder)
     tensors = tensors_of(config, values["model_type"])
     head = stored.pop("lm_head.weight", None) if config.tie_word_embeddings else None
@@ -143,7 +149,10 @@ def _stored(folder: Path) -> dict[str, Stored]:
         return tensors_in(folder / _ONE)
     if not (folder / _INDEX).is_file():
         raise DataError(f"{folder} holds neither {_ONE} nor {_INDEX}; other formats are not read")
-    names = sorted(set(_json(folder / _INDEX).get("weight_map", {}).values()))
+    places = _json(folder / _INDEX).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(file, str) for file in places.values()):
+        raise DataError(f"{folder / _INDEX} has no weight_map from tensors to files; copy or download it again")
+    names = sorted(set(places.values()))
     absent = [name for name in names if Path(name).name != name or not (folder / name).is_file()]
     if absent:
         raise DataError(f"{folder}: {_INDEX} names files that are not there: {', '.join(absent)}")

@@ -15,6 +15,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from workbench.config import ModelConfig
+from workbench.errors import DataError
 from workbench.model.compute import dense_twin
 from workbench.model.experts import SparseMoE
 from workbench.model.feed_forward import SwiGLU
@@ -44,9 +45,14 @@ class RoutingTrial:
 
     ``table`` (V, D) are the vectors that ids stand for. ``offset`` times a random direction is added
     to all inputs: hidden states of trained models have much in common, and a router sees that first.
+    Raises DataError for fewer than ``tokens`` + 2 ids.
     """
 
     def __init__(self, config: ModelConfig, ids: np.ndarray, tokens: int = 512, offset: float = 3.0, seed: int = 0):
+        if len(ids) < tokens + 2:
+            raise DataError(
+                f"the text has {len(ids):,} tokens, the trial needs at least {tokens + 2:,}: give more text"
+            )
         rng = np.random.default_rng(seed)
         self.config, self.ids, self.tokens, self.seed = config, ids, tokens, seed
         self.table = rng.normal(size=(config.vocab_size, config.hidden_size)).astype(np.float32)

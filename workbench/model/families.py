@@ -107,7 +107,7 @@ def from_hf(values: Mapping[str, Any]) -> ModelConfig:
     SettingError for a value ModelConfig refuses.
     """
     kind = values.get("model_type")
-    family = FAMILIES.get(kind)
+    family = FAMILIES.get(kind) if isinstance(kind, str) else None
     if family is None:
         raise refused("model_type", kind, f"known are {', '.join(FAMILIES)}")
     found = {**_DEFAULTS, **family.defaults, **{k: v for k, v in values.items() if v is not None}}
@@ -250,10 +250,16 @@ def _experts(kind: str, found: Mapping[str, Any]) -> dict[str, Any]:
     if kind == "qwen2_moe":
         names.add("shared_expert_intermediate_size")
     own = {name: need(found, name) for name in names}
-    own["num_experts"] = found["num_experts"] if "num_experts" in found else need(found, "num_local_experts")
+    name = "num_experts" if "num_experts" in found else "num_local_experts"
+    own["num_experts"] = need(found, name)
+    if own["num_experts"] == 0:
+        raise refused(name, own["num_experts"], f"a {kind} has experts, at least 1")
     if kind == "mixtral":
         return own | {"norm_topk_prob": True}
-    return own | {"mlp_only_layers": tuple(found.get("mlp_only_layers", ()))}
+    dense = found.get("mlp_only_layers", [])
+    if not isinstance(dense, list):
+        raise refused("mlp_only_layers", dense, "a list of layers")
+    return own | {"mlp_only_layers": tuple(dense)}
 
 
 def _window(kind: str, family: Family, found: Mapping[str, Any]) -> tuple[int, int]:
@@ -262,6 +268,8 @@ def _window(kind: str, family: Family, found: Mapping[str, Any]) -> tuple[int, i
     window = found.get("sliding_window", 0) if family.window != "none" and found.get("use_sliding_window", True) else 0
     if family.window != "layers":
         return window, 0
+    if not isinstance(types, list | None):
+        raise refused("layer_types", types, "a list with one word a layer")
     if types is None:
         full = found["max_window_layers"]
         on = [layer >= full for layer in range(layers)]

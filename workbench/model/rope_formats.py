@@ -18,6 +18,8 @@ def rope_from_hf(found: Mapping[str, Any]) -> tuple[float, RopeScaling]:
     Raises DataError for what RopeScaling cannot say.
     """
     rope = found.get("rope_scaling") or found.get("rope_parameters") or {}
+    if not isinstance(rope, Mapping):
+        raise refused("rope_scaling" if found.get("rope_scaling") else "rope_parameters", rope, "an object is needed")
     if any(isinstance(value, Mapping) for value in rope.values()):
         raise refused("rope_parameters", rope, "the same for all layers")
     rope = {key: value for key, value in rope.items() if value is not None}

@@ -25,21 +25,26 @@ _READ = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 @dataclass(frozen=True)
 class Stored:
-    """Where a tensor lies: its file, type code, shape, and first byte counted from the file's start."""
+    """Where the tensor ``name`` lies: its file, type code, shape, and first byte counted from the file's start."""
 
+    name: str
     file: Path
     code: str
     shape: tuple[int, ...]
     offset: int
 
     def read(self) -> np.ndarray:
-        """The tensor as float32. Raises DataError for a type that is not a floating-point one."""
+        """The tensor as float32. Raises DataError for a type that is not a floating-point one, and for NaN and Inf."""
         if self.code not in _READ:
-            raise DataError(f"{self.file}: a tensor is {self.code}, readable are {', '.join(_READ)}")
+            raise DataError(f"{self.file}: {self.name} is {self.code}, readable are {', '.join(_READ)}")
         values = np.fromfile(self.file, _READ[self.code], math.prod(self.shape), offset=self.offset)
         if self.code == "BF16":
             values = (values.astype("<u4") << 16).view("<f4")
-        return values.astype(np.float32, copy=False).reshape(self.shape)
+        with np.errstate(over="ignore"):
+            values = values.astype(np.float32, copy=False)
+        if not np.isfinite(values).all():
+            raise DataError(f"{self.file}: {self.name} holds values that are not finite; it was damaged before")
+        return values.reshape(self.shape)
 
 
 def tensors_in(file: Path) -> dict[str, Stored]:
@@ -61,7 +66,7 @@ def tensors_in(file: Path) -> dict[str, Stored]:
             width = np.dtype(_READ.get(entry["dtype"], "u1")).itemsize
             if entry["dtype"] in _READ and end - begin != math.prod(shape) * width:
                 raise ValueError(f"the size of {name} does not fit its shape")
-            found[name] = Stored(file, entry["dtype"], shape, 8 + length + begin)
+            found[name] = Stored(name, file, entry["dtype"], shape, 8 + length + begin)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{file} is not a whole safetensors file ({error}); copy or download it again") from error
     return found

@@ -10,8 +10,9 @@ vocabulary may be larger than the tokenizer's, never smaller.
 from dataclasses import replace
 
 from workbench.config import RunConfig
+from workbench.data.tokenizing import rows_needed
 from workbench.device import Device
-from workbench.errors import DataError, SettingError
+from workbench.errors import DataError, SettingError, UserError
 from workbench.model.exchange import load_hf, model_of
 from workbench.model.transformer import Transformer
 
@@ -25,16 +26,19 @@ def starting_model(config: RunConfig, tokenizer, device: Device) -> tuple[RunCon
     the model has fewer positions than a sample; DataError for a folder that cannot be loaded, or
     whose vocabulary is smaller than the tokenizer's.
     """
-    train = config.train
+    train, needed = config.train, rows_needed(tokenizer)
     if not config.init_from:
-        model = replace(config.model, vocab_size=-(-len(tokenizer) // 64) * 64)
+        model = replace(config.model, vocab_size=-(-needed // 64) * 64)
         config = _checked(replace(config, model=model))
         return config, Transformer(config.model, train.seed, train.precision, device.flash_attention)
-    found, weights = load_hf(config.init_from)
-    if found.vocab_size < len(tokenizer):
+    try:
+        found, weights = load_hf(config.init_from)
+    except UserError as error:
+        raise type(error)(f"init_from: {error}") from error
+    if found.vocab_size < needed:
         raise DataError(
-            f"{config.init_from} has a vocabulary of {found.vocab_size:,} and the tokenizer {config.data.tokenizer} "
-            f"one of {len(tokenizer):,}: give the tokenizer of that model"
+            f"init_from: {config.init_from} has a vocabulary of {found.vocab_size:,} and the tokenizer "
+            f"{config.data.tokenizer} needs {needed:,}: give the tokenizer of that model"
         )
     kept = {name: getattr(config.model, name) for name in _OF_TRAINING}
     if "task_embedding.weight" not in weights:
