@@ -114,9 +114,7 @@ def export_hf(
     weights are missing, unknown or of another shape, or a value is not finite in ``dtype``.
     """
     require(dtype in CODES, "dtype", dtype, ", ".join(CODES))
-    folder = Path(folder).expanduser().resolve()
-    if folder.exists() and (folder.is_file() or any(folder.iterdir())):
-        raise DataError(f"{folder} is there already and not empty; give another folder")
+    folder = free_folder(folder)
     names = ("bos_token_id", "eos_token_id", "pad_token_id")
     ids = {name: getattr(tokenizer, name, None) for name in names}
     values = to_hf(config, dtype, **ids)
@@ -141,6 +139,14 @@ def export_hf(
         beside.rename(folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+    return folder
+
+
+def free_folder(folder: str | Path) -> Path:
+    """``folder`` resolved. Raises DataError where it holds something: nothing is exported over it."""
+    folder = Path(folder).expanduser().resolve()
+    if folder.exists() and (folder.is_file() or any(folder.iterdir())):
+        raise DataError(f"{folder} is there already and not empty; give another folder")
     return folder
 
 
