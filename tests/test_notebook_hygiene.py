@@ -24,6 +24,8 @@ LIMIT = 300_000  # bytes a notebook
 LARGEST = 3_000_000  # bytes any file
 IGNORED = {"nbval-ignore-output", "nbval-skip"}
 IGNORING = re.compile(r"^\s*#+\s*(NBVAL_IGNORE_OUTPUT|NBVAL_SKIP|PYTEST_VALIDATE_IGNORE_OUTPUT)\s*$", re.M)
+IMPORTED = re.compile(r"^(?:import|from) (mindspore|workbench)\b", re.M)
+LATE = "mindspore is imported before workbench, which sets the environment that it reads"
 NOT_COMPARED = {"image/png", "image/jpeg", WIDGET_VIEW}  # nbval skips these
 
 
@@ -42,6 +44,9 @@ def problems(text: str, name: str) -> list[str]:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
         found.append("execution counts are not 1 to n")
+    imports = [word for cell in code for word in IMPORTED.findall(cell.source)]
+    if imports[:1] == ["mindspore"]:
+        found.append(LATE)
     found += parameter_problems(notebook, name)
     try:
         if stored_text(notebook, name) != text:
@@ -196,6 +201,7 @@ def test_each_kind_of_damage_is_found(damage, message):
         ("STEPS = 600  # steps", "write_result()", "no parameter RUN"),
         ('RUN = "r"', "write_result()", "parameter RUN has no comment"),
         (GOOD, "1  # write_result()", "the last code cell does not call write_result"),
+        (GOOD, "import mindspore\nimport workbench\nwrite_result()", LATE),
     ],
 )
 def test_each_missing_part_is_found(parameters, last, message):
