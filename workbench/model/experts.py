@@ -185,6 +185,7 @@ class SparseMoE(nn.Cell):
         return self.answer(x, ops.ones(x.shape[:1], ms.float32), True)[0]
 
     def answer(self, x, seen, dropless):
+        """As ``construct``, with or without a capacity."""
         config = self.config
         logits = self.gate(x)
         probabilities, weights, chosen = route(logits, config.num_experts_per_tok, config.norm_topk_prob)
