@@ -24,7 +24,7 @@ def test_a_config_goes_to_json_and_comes_back_equal():
         (lambda: TrainConfig(steps=2.5), "steps: 2.5 is a float, expected int"),
         (lambda: TrainConfig(steps=True), "steps: True is a bool, expected int"),
         (lambda: TrainConfig(steps=0), "steps=0 is not allowed: at least 1"),
-        (lambda: TrainConfig(precision="bf16"), "precision='bf16' is not allowed: float32 or float16"),
+        (lambda: TrainConfig(precision="bf16"), "precision='bf16' is not allowed: float32, float16 or bfloat16"),
         (lambda: TrainConfig(init_loss_scale=0.5), "between min_loss_scale=1"),
         (lambda: ModelConfig(hidden_size=130), "a multiple of num_attention_heads=4"),
         (lambda: ModelConfig(num_key_value_heads=3), "a divisor of num_attention_heads=4"),

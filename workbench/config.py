@@ -87,9 +87,13 @@ class TrainConfig:
 
     steps: int = 600
     batch_size: int = 16  # samples a step, over all ranks
+    gradient_accumulation_steps: int = 1  # a step computes its samples in so many parts, one after the other
     learning_rate: float = 3e-3
+    lr_scheduler_type: str = "cosine"  # cosine, warmup_stable_decay or constant, all after the warm-up
     warmup_steps: int = 40
-    min_lr_ratio: float = 0.1  # the cosine ends at learning_rate * min_lr_ratio
+    decay_share: float = 0.2  # of the steps, at their end: the decay of warmup_stable_decay
+    min_lr_ratio: float = 0.1  # a decay ends at learning_rate * min_lr_ratio
+    freeze_on_alarm: bool = False  # hold the learning rate where it is when an alarm is raised
     weight_decay: float = 0.1
     adam_beta1: float = 0.9
     adam_beta2: float = 0.95
@@ -100,11 +104,18 @@ class TrainConfig:
     max_loss_scale: float = 16777216.0
     loss_scale_factor: float = 2.0
     loss_scale_window: int = 200  # good steps before the scale grows
+    loss_scale_hysteresis: int = 1  # overflows, counted since the scale last grew, before it shrinks
     lm_weight: float = 1.0
     instruction_weight: float = 0.3
     fact_weight: float = 0.1
-    precision: str = "float32"
-    recompute: str = "none"
+    precision: str = "float32"  # float32, float16 or bfloat16 (Ascend only), see model/precision.py
+    kernels: str = "stock"  # stock (MindSpore's operators) or native (C++ compiled here, CPU only)
+    recompute: str = "none"  # none, attention, feed_forward, block, or whole (all blocks as one)
+    bucket_by: str = "bytes"  # gradients are reduced together: bytes, size_groups, or parameter (one by one)
+    bucket_mb: float = 25.0  # MiB of a bucket, of bucket_by=bytes; a larger parameter has one of its own
+    bucket_size_groups: tuple[int, ...] = (1024, 65536, 1048576)  # elements up to which parameters share a bucket
+    optimizer_sharding: str = "none"  # none, or zero1: each rank holds and updates its part of the moments
+    optimizer_offload: str = "none"  # where the moments are kept: none (with the weights), host or disk
     eval_steps: int = 200
     save_steps: int = 200
     save_total_limit: int = 2
@@ -113,6 +124,21 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "eval_steps", "save_steps", "save_total_limit", "loss_scale_window"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        for name in ("gradient_accumulation_steps", "loss_scale_hysteresis"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
+        require(0 < self.decay_share <= 1, "decay_share", self.decay_share, "above 0, at most 1")
+        require(self.bucket_mb > 0, "bucket_mb", self.bucket_mb, "above 0")
+        object.__setattr__(self, "bucket_size_groups", tuple(self.bucket_size_groups))  # JSON knows lists only
+        groups = self.bucket_size_groups
+        require(
+            groups and all(type(n) is int and n > 0 for n in groups) and sorted(set(groups)) == list(groups),
+            "bucket_size_groups",
+            groups,
+            "element counts that grow, such as (1024, 65536, 1048576)",
+        )
+        for name, allowed in _TRAIN_CHOICES.items():
+            told = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+            require(getattr(self, name) in allowed, name, getattr(self, name), told)
         require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "0 or more")
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
         require(0 <= self.min_lr_ratio <= 1, "min_lr_ratio", self.min_lr_ratio, "between 0 and 1")
@@ -130,8 +156,17 @@ class TrainConfig:
         )
         for name in ("lm_weight", "instruction_weight", "fact_weight"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        require(self.precision in ("float32", "float16"), "precision", self.precision, "float32 or float16")
-        require(self.recompute in ("none", "block"), "recompute", self.recompute, "none or block")
+
+
+_TRAIN_CHOICES = {
+    "lr_scheduler_type": ("cosine", "warmup_stable_decay", "constant"),
+    "precision": ("float32", "float16", "bfloat16"),
+    "kernels": ("stock", "native"),
+    "recompute": ("none", "attention", "feed_forward", "block", "whole"),
+    "bucket_by": ("bytes", "size_groups", "parameter"),
+    "optimizer_sharding": ("none", "zero1"),
+    "optimizer_offload": ("none", "host", "disk"),
+}
 
 
 @settings
