@@ -3,7 +3,8 @@
 import pytest
 
 from workbench.config import TrainConfig
-from workbench.train.optimizing import decays, learning_rate_at
+from workbench.train.optimizing import decays
+from workbench.train.schedule import learning_rate_at
 
 CONFIG = TrainConfig(steps=110, warmup_steps=10, learning_rate=1.0, min_lr_ratio=0.1)
 

@@ -25,9 +25,10 @@ from workbench.progress import preparing, quiet
 from workbench.run_folder import RunFolder
 from workbench.train.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
 from workbench.train.dropping import drop
-from workbench.train.optimizing import learning_rate_at
+from workbench.train.scaling import at_floor
 from workbench.train.starting import starting_model
-from workbench.train.step import TrainState, TrainStep
+from workbench.train.state import TrainState
+from workbench.train.step import TrainStep
 
 VALIDATION_ROWS = 128  # rows measured at each evaluation
 
@@ -87,14 +88,13 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     evaluate(0)
     process = psutil.Process()
     process.cpu_percent()
-    began, path = time.perf_counter(), None
+    began, path, alarmed = time.perf_counter(), None, False
     batches = corpus.batches(train.batch_size, position=0, steps=train.steps)
     with tqdm(total=train.steps, unit="step", disable=quiet()) as bar:
         for at in range(1, train.steps + 1):
             start = time.perf_counter()
             batch = drop(next(batches), config.model, train.seed, (at - 1) * train.batch_size)
-            rate = learning_rate_at(at - 1, train)
-            state, metrics = step(state, batch, rate)
+            state, metrics = step(state, batch)
             seconds = time.perf_counter() - start
             if at == 1:
                 # Compilation is told apart, so that no statistic of step times has it in it.
@@ -106,7 +106,6 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
                     "step": at,
                     "steps": train.steps,
                     **metrics,
-                    "learning_rate": rate,
                     "step_seconds": round(seconds, 5) if at > 1 else None,
                     "tokens_per_second": round(metrics["tokens"] / seconds, 1) if at > 1 else None,
                     "seconds_left": round(per_step * (train.steps - at), 1) if per_step else None,
@@ -122,6 +121,13 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
                     loss_scale=metrics["loss_scale"],
                     samples=batch["sample_ids"].tolist(),
                 )
+            floor = at_floor(metrics, train)
+            if floor and not alarmed:
+                run.log_event("alarm", alarm="loss scale at its floor", step=at, loss_scale=metrics["loss_scale"])
+                if train.freeze_on_alarm:
+                    state.freeze()
+                    run.log_event("freeze", step=at, learning_rate=metrics["learning_rate"])
+            alarmed = floor or (alarmed and bool(metrics["overflow"]))
             if at % train.eval_steps == 0 or at == train.steps:
                 evaluate(at)
             if at % train.save_steps == 0 or at == train.steps:
