@@ -34,5 +34,5 @@ def make_optimizer(
     if sharded:
         return ShardedAdamW(parameters, config, rank, world)
     if offloaded:
-        return OffloadedAdamW(parameters, config, rank, world, folder)
+        return OffloadedAdamW(parameters, config, world, folder)
     return AdamW(parameters, config, world)

@@ -98,7 +98,7 @@ class ShardedAdamW(nn.Cell):
                 end = start + self.sizes[place]
                 ops.assign(self.weights[place], ops.reshape(whole[start:end], self.shapes[place]))
                 start = end
-        return apply
+        return ()
 
     def flat(self, arrays, bucket):
         """(N,) the arrays of a bucket one after the other, filled up with zeros."""
