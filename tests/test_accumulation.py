@@ -66,7 +66,9 @@ def test_experts_count_every_token_once():
 def test_an_overflow_in_one_part_skips_the_whole_step_and_leaves_nothing_behind(parts):
     clean, _, _ = trained(parts, batches=[uneven(0), uneven(2)])
     bad = uneven(1) | {"loss_factor": np.inf}
-    state, history, _ = trained(parts, batches=[uneven(0), bad, uneven(2)], warmup_steps=0, lr_scheduler_type="constant")
+    state, history, _ = trained(
+        parts, batches=[uneven(0), bad, uneven(2)], warmup_steps=0, lr_scheduler_type="constant"
+    )
     plain, _, _ = trained(parts, batches=[uneven(0), uneven(2)], warmup_steps=0, lr_scheduler_type="constant")
     assert [m["overflow"] for m in history] == [0, 1, 0]
     assert difference(state, plain) == 0.0

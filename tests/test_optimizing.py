@@ -32,9 +32,7 @@ def gradients_of(seed, steps=50):
     # Sizes over six decades, and now and then exact zeros, as rare tokens have them.
     for _ in range(steps):
         size = 10.0 ** rng.uniform(-6, 0)
-        yield [
-            (rng.normal(0, size, shape) * (rng.random(shape) < 0.8)).astype(np.float32) for shape in SHAPES.values()
-        ]
+        yield [(rng.normal(0, size, shape) * (rng.random(shape) < 0.8)).astype(np.float32) for shape in SHAPES.values()]
 
 
 @pytest.mark.parametrize("epsilon", [1e-8, 1e-3])
@@ -51,7 +49,13 @@ def test_fifty_steps_are_those_of_torch(epsilon):
     for step, gradients in enumerate(gradients_of(1)):
         rate = 1e-3 * (step + 1) / 50
         tensors = tuple(ms.Tensor(g * np.float32(scale)) for g in gradients)
-        update(tensors, ms.Tensor(1 / scale, ms.float32), ms.Tensor(rate, ms.float32), ms.Tensor(float(step)), ms.Tensor(1.0))
+        update(
+            tensors,
+            ms.Tensor(1 / scale, ms.float32),
+            ms.Tensor(rate, ms.float32),
+            ms.Tensor(float(step)),
+            ms.Tensor(1.0),
+        )
         for weight, gradient in zip(weights.values(), gradients):
             weight.grad = torch.from_numpy(gradient)
         for group in theirs.param_groups:

@@ -23,7 +23,9 @@ def test_warm_up_then_cosine(step, rate):
     assert learning_rate_at(step, CONFIG) == pytest.approx(rate)
 
 
-@pytest.mark.parametrize(("step", "rate"), [(0, 0.1), (9, 1.0), (10, 1.0), (55, 1.0), (82.5, 0.55), (110, 0.1), (500, 0.1)])
+@pytest.mark.parametrize(
+    ("step", "rate"), [(0, 0.1), (9, 1.0), (10, 1.0), (55, 1.0), (82.5, 0.55), (110, 0.1), (500, 0.1)]
+)
 def test_warm_up_stable_decay(step, rate):
     assert learning_rate_at(step, STABLE) == pytest.approx(rate)
 
