@@ -24,6 +24,7 @@ import mindspore as ms
 from mindspore import nn, ops
 
 from workbench.config import TrainConfig
+from workbench.device import check_joined
 
 MIB = 2**20
 
@@ -92,10 +93,11 @@ def bucket_table(plan: Sequence[Bucket]) -> str:
 
 
 class Reducer(nn.Cell):
-    """Sums gradients, given in the order of ``parameters``, over all ranks. Needs a joined cluster (``device.py``)."""
+    """Sums gradients, given in the order of ``parameters``, over all ranks, which must have joined (``device.py``)."""
 
     def __init__(self, parameters: ms.ParameterTuple, config: TrainConfig) -> None:
         super().__init__()
+        check_joined()
         self.plan = plan_of(parameters, config)
         self.groups = tuple(b.indices for b in self.plan)
         # Where each gradient is found again: in the results of all buckets, one after the other.
