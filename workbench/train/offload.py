@@ -33,6 +33,7 @@ from workbench.config import TrainConfig
 from workbench.errors import DataError, SettingError
 from workbench.model.weights import check_fit
 from workbench.train.optimizing import Replicated
+from workbench.train.staging import staging_parameter, visit
 
 
 class OffloadedAdamW(Replicated):
@@ -63,7 +64,7 @@ class OffloadedAdamW(Replicated):
         ends = np.cumsum([2 * p.size for p in parameters])[:-1]
         # (2, ...) for each parameter: views, so that writing into them is writing home.
         self.homes = [part.reshape(2, *shape) for part, shape in zip(np.split(self.kept, ends), shapes)]
-        buffers = {shape: [_staging(shape, i) for i in range(min(2, shapes.count(shape)))] for shape in set(shapes)}
+        buffers = {shape: _buffers(shape, min(2, shapes.count(shape))) for shape in dict.fromkeys(shapes)}
         seen = [shapes[:i].count(shape) for i, shape in enumerate(shapes)]
         self.stage = [buffers[shape][n % 2] for shape, n in zip(shapes, seen)]
         self.staged_bytes = sum(8 * int(np.prod(shape)) * len(found) for shape, found in buffers.items())
@@ -83,28 +84,21 @@ class OffloadedAdamW(Replicated):
         self._settle()
         factor, rate, kept1, kept2, epsilon, per_rate = (ms.Tensor(n, ms.float32) for n in numbers[1:])
         views = [[part.asnumpy() for part in pair] for pair in self.stage]
-        last = len(self.weights)
 
         def bring(i):
             for view, home in zip(views[i], self.homes[i]):
                 np.copyto(view, home)
 
+        def work(i):
+            decay, gradient = self.decay[i] * per_rate, gradients[i] * factor
+            done = self.kernel.adam(self.weights[i], *self.stage[i], rate, kept1, kept2, epsilon, decay, gradient)
+            done[0].asnumpy()  # waits for the kernel
+
         def carry_home(i):
             for view, home in zip(views[i], self.homes[i]):
                 np.copyto(home, view)
 
-        # One thread does its tasks in order, so a buffer is emptied before it is filled again.
-        coming = [self.link.submit(bring, i) for i in range(min(2, last))]
-        for i, weight in enumerate(self.weights):
-            coming[i].result()
-            done = self.kernel.adam(
-                weight, *self.stage[i], rate, kept1, kept2, epsilon, self.decay[i] * per_rate, gradients[i] * factor
-            )
-            done[0].asnumpy()  # waits for the kernel
-            returned = self.link.submit(carry_home, i)
-            if i + 2 < last:
-                coming.append(self.link.submit(bring, i + 2))
-        returned.result()
+        visit(self.link, len(self.homes), bring, work, carry_home)
         if self.on_disk:
             self.flushing = self.link.submit(self.kept.flush)
 
@@ -144,14 +138,10 @@ class OffloadedAdamW(Replicated):
                 ) from error
 
 
-def _staging(shape: tuple[int, ...], number: int) -> tuple[ms.Parameter, ms.Parameter]:
-    """A buffer for both moments of a parameter of ``shape``, in the device's memory from the start."""
-    made = []
-    for kind in ("moment1", "moment2"):
-        name = "_".join(["staging", *map(str, shape), str(number), kind])
-        made.append(ms.Parameter(ms.Tensor(np.zeros(shape, np.float32)), name=name, requires_grad=False))
-        ops.assign(made[-1], ms.Tensor(np.zeros(shape, np.float32)))  # a new Parameter is not there yet
-    return made[0], made[1]
+def _buffers(shape: tuple[int, ...], count: int) -> list[list[ms.Parameter]]:
+    """``count`` pairs of staging buffers for the moments of a parameter of ``shape``."""
+    name = "_".join(["staging", *map(str, shape)])
+    return [[staging_parameter(shape, f"{name}_{i}_moment{k}") for k in (1, 2)] for i in range(count)]
 
 
 def _mapped(elements: int, folder: Path | None) -> np.memmap:
