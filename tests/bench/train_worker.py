@@ -124,7 +124,9 @@ def data(job: dict) -> None:
 
     shape = {k: v for k, v in job["shape"].items() if k != "vocab_size"}
     model = ModelConfig(**shape, max_position_embeddings=job["length"])
-    config = RunConfig(DataConfig(sequence_length=job["length"]), model, TrainConfig(batch_size=job["rows"]))
+    config = RunConfig(
+        data=DataConfig(sequence_length=job["length"]), model=model, train=TrainConfig(batch_size=job["rows"])
+    )
     tokenizer = load_tokenizer(config.data.tokenizer)
     config, model = starting_model(config, tokenizer, use_device(config.device))
     state, step = TrainState.fresh(model, config.train), TrainStep(model, config.train)

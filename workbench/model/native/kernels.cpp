@@ -181,35 +181,44 @@ KERNEL(swap) {
 
 // scores (M, G*n, m), positions of queries (B, n) and keys (B, m), their segments, window (1) -> probabilities.
 // A query sees keys of its segment up to its own position, with a window the last so many; a row of
-// segment 0 is all zeros.
+// segment 0, or one that sees nothing, is all zeros.
 KERNEL(masked_softmax) {
   EXPECT("fiiiiif");
   const int64_t products = shapes[0][0], rows = shapes[0][1], keys = shapes[0][2];
-  const int64_t groups = products / shapes[1][0], queries = shapes[1][1];
+  const int64_t batch = shapes[1][0], queries = shapes[1][1], groups = products / batch;
   const int32_t window = ints(data, 5)[0] > 0 ? ints(data, 5)[0] : INT32_MAX;
-  ROWS for (int64_t i = 0; i < products * rows; i++) {
-    const int64_t b = i / rows / groups, query = b * queries + i % rows % queries;
+  // The mask without heads, and per query the range of keys outside of which nothing is seen.
+  std::vector<int32_t> seen(batch * queries * keys, 0), first(batch * queries), stop(batch * queries);
+  ROWS for (int64_t query = 0; query < batch * queries; query++) {
     const int32_t position = ints(data, 1)[query], segment = ints(data, 3)[query], before = position - window;
-    Ints positions = ints(data, 2) + b * keys, segments = ints(data, 4) + b * keys;
+    Ints positions = ints(data, 2) + query / queries * keys, segments = ints(data, 4) + query / queries * keys;
+    int32_t* __restrict mask = seen.data() + query * keys;
+    if (segment != 0)
+      EACH for (int64_t j = 0; j < keys; j++)
+        mask[j] = (positions[j] <= position) & (positions[j] > before) & (segments[j] == segment);
+    int64_t from = 0, to = keys;
+    while (to > 0 && !mask[to - 1]) to--;
+    while (from < to && !mask[from]) from++;
+    first[query] = from, stop[query] = to;
+  }
+  ROWS for (int64_t i = 0; i < products * rows; i++) {
+    const int64_t query = i / rows / groups * queries + i % rows % queries, from = first[query], to = stop[query];
+    Ints mask = seen.data() + query * keys;
     Floats score = in(data, 0) + i * keys;
     Result p = out(data, 6) + i * keys;
-    if (segment == 0) {
-      std::fill(p, p + keys, 0.0f);
-      continue;
-    }
-    const float hidden = -INFINITY;
-    float largest = hidden, sum = 0;
-    _Pragma("omp simd reduction(max : largest)") for (int64_t j = 0; j < keys; j++) {
-      const bool seen = (positions[j] <= position) & (positions[j] > before) & (segments[j] == segment);
-      p[j] = seen ? score[j] : hidden;
+    std::fill(p, p + from, 0.0f);
+    std::fill(p + to, p + keys, 0.0f);
+    float largest = -INFINITY, sum = 0;
+    _Pragma("omp simd reduction(max : largest)") for (int64_t j = from; j < to; j++) {
+      p[j] = mask[j] ? score[j] : -INFINITY;
       largest = p[j] > largest ? p[j] : largest;
     }
-    SUM for (int64_t j = 0; j < keys; j++) {
+    SUM for (int64_t j = from; j < to; j++) {
       p[j] = fast_exp(p[j] - largest);
       sum += p[j];
     }
     const float inverse = 1.0f / sum;
-    EACH for (int64_t j = 0; j < keys; j++) p[j] *= inverse;
+    EACH for (int64_t j = from; j < to; j++) p[j] *= inverse;
   }
   return 0;
 }
