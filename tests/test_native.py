@@ -58,28 +58,27 @@ def packed_batch(seed):
     return batch
 
 
-def losses(config, kernels, steps=10, **settings):
+def losses(kernels, steps=10, **settings):
     train = TrainConfig(**settings)
-    model = Transformer(config, 0, train.precision, kernels=kernels)
+    model = Transformer(EVERYTHING, 0, train.precision, kernels=kernels)
     assert model.kernels == kernels
     state, step = TrainState.fresh(model, train), TrainStep(model, train)
     return [step(state, packed_batch(i % 4), 3e-3)[1]["loss"] for i in range(steps)]
 
 
-@needs_compiler
-def test_ten_steps_have_the_stock_losses():
-    stock, own = losses(EVERYTHING, "stock"), losses(EVERYTHING, "native")
-    assert stock[-1] < stock[0] - 0.02
-    np.testing.assert_allclose(own, stock, atol=1e-5)
+@pytest.fixture(scope="module")
+def stock_losses():
+    return losses("stock")
 
 
 @needs_compiler
-def test_half_precision_and_recomputed_blocks_go_with_it():
-    half = [losses(TINY, kernels, 3, precision="float16") for kernels in ("stock", "native")]
-    np.testing.assert_allclose(half[1], half[0], atol=1e-3)
-    own = losses(TINY, "native", 3, recompute="block")
-    np.testing.assert_allclose(own, losses(TINY, "stock", 3), atol=1e-5)
-    np.testing.assert_allclose(own, half[1], atol=5e-3)
+@pytest.mark.parametrize(
+    ("settings", "steps", "bound"),
+    [({}, 10, 1e-5), ({"recompute": "block"}, 3, 1e-5), ({"precision": "float16"}, 3, 5e-3)],
+)
+def test_the_losses_are_the_stock_ones_also_recomputed_and_near_in_half_precision(settings, steps, bound, stock_losses):
+    assert stock_losses[-1] < stock_losses[0] - 0.02
+    np.testing.assert_allclose(losses("native", steps, **settings), stock_losses[:steps], atol=bound)
 
 
 @needs_compiler
