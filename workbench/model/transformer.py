@@ -26,6 +26,9 @@ from workbench.model.head_loss import HeadLoss, LogitsLoss
 from workbench.model.linear import Embedding, Linear, TaskAwareEmbedding, linear
 from workbench.model.mask_forms import additive_mask
 from workbench.model.masks import Mask
+from workbench.model.native import use_kernels
+from workbench.model.native.chunks import NativeHeadLoss
+from workbench.model.native.cells import Kernels
 from workbench.model.norm import make_norm
 from workbench.model.rotary import rotary_table
 
@@ -54,11 +57,18 @@ class Transformer(nn.Cell):
 
     ``compute_dtype`` is "float32" or "float16"; parameters, norms and softmax are float32 in both,
     and every matrix product returns float32. ``flash_attention`` takes Ascend's fused kernel
-    (``device.flash_attention``), which computes in float16. Raises SettingError for another type.
+    (``device.flash_attention``), which computes in float16. ``kernels`` "native" asks for those of
+    ``model/native``; the attributes ``kernels`` and ``kernels_said`` are what was got, and why.
+    Raises SettingError for another type or name, and for native kernels on another device than the CPU.
     """
 
     def __init__(
-        self, config: ModelConfig, seed: int, compute_dtype: str = "float32", flash_attention: bool = False
+        self,
+        config: ModelConfig,
+        seed: int,
+        compute_dtype: str = "float32",
+        flash_attention: bool = False,
+        kernels: str = "stock",
     ) -> None:
         super().__init__()
         require(compute_dtype in ("float32", "float16"), "precision", compute_dtype, "float32 or float16")
@@ -84,6 +94,10 @@ class Transformer(nn.Cell):
         # One mask for each window that occurs, built once a pass and shared by its layers.
         self.masks = tuple(Mask("sliding", window=w) if w else Mask() for w in sorted(set(windows)))
         self.mask_of = tuple(sorted(set(windows)).index(w) for w in windows)
+        self.kernels, self.kernels_said = use_kernels(self, kernels)
+
+    def use_kernels(self, kernels: Kernels) -> None:
+        self.head_loss = NativeHeadLoss(self.head_loss.chunk, kernels)
 
     @property
     def layers(self) -> nn.CellList:
