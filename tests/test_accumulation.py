@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from mindspore.graph.api import ms_compile_cache
 from test_step import CONFIG, TRAIN, batch_of
 
 from workbench.errors import DataError
@@ -65,17 +66,27 @@ def test_experts_count_every_token_once():
 def test_an_overflow_in_one_part_skips_the_whole_step_and_leaves_nothing_behind(parts):
     clean, _, _ = trained(parts, batches=[uneven(0), uneven(2)])
     bad = uneven(1) | {"loss_factor": np.inf}
-    state, history, _ = trained(parts, batches=[uneven(0), bad, uneven(2)], warmup_steps=0, lr_scheduler_type="constant")
+    state, history, _ = trained(
+        parts, batches=[uneven(0), bad, uneven(2)], warmup_steps=0, lr_scheduler_type="constant"
+    )
     plain, _, _ = trained(parts, batches=[uneven(0), uneven(2)], warmup_steps=0, lr_scheduler_type="constant")
     assert [m["overflow"] for m in history] == [0, 1, 0]
     assert difference(state, plain) == 0.0
     assert clean.numbers()["overflows"] == 0 and state.numbers()["overflows"] == 1
 
 
-def test_a_smaller_batch_is_filled_up_and_a_larger_one_refused_and_nothing_compiles_twice():
+@pytest.mark.parametrize(("parts", "functions"), [(1, 1), (2, 2)])
+def test_each_function_is_compiled_once_whatever_the_batch_the_scale_and_the_rate(parts, functions):
+    batches = [uneven(0), {n: v[:2, :7] for n, v in uneven(1).items()}, uneven(2) | {"loss_factor": np.inf}, uneven(3)]
+    before = len(ms_compile_cache)
+    state, history, _ = trained(parts, batches=batches * 2, loss_scale_window=1)
+    assert len(ms_compile_cache) - before == functions
+    assert len({m["loss_scale"] for m in history}) > 2 and len({m["learning_rate"] for m in history}) > 2
+
+
+def test_a_smaller_batch_is_filled_up_and_a_larger_one_refused():
     short = {name: values[:3, :9] for name, values in uneven(1).items()}
     state, history, step = trained(1, batches=[uneven(0), short])
-    compiled = step.compile_seconds
     alone, expected, _ = trained(1, batches=[uneven(0)])
     model = Transformer(CONFIG, seed=0)
     other, once = TrainState.fresh(model, TRAIN), TrainStep(model, TRAIN)
@@ -84,7 +95,5 @@ def test_a_smaller_batch_is_filled_up_and_a_larger_one_refused_and_nothing_compi
     assert metrics["loss"] == pytest.approx(history[1]["loss"], abs=1e-6)
     assert metrics["tokens"] == history[1]["tokens"] == 13
     assert difference(state, other) < 1e-6
-    step(state, uneven(2))
-    assert step.compile_seconds == compiled
     with pytest.raises(DataError, match="5 x 16 positions does not fit"):
         step(state, uneven(3, rows=5))

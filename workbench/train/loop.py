@@ -96,6 +96,7 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
         for at in range(1, train.steps + 1):
             start = time.perf_counter()
             batch = drop(next(batches), config.model, train.seed, (at - 1) * train.batch_size)
+            waited = time.perf_counter() - start
             state, metrics = step(state, batch)
             seconds = time.perf_counter() - start
             if at == 1:
@@ -109,6 +110,7 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
                     "steps": train.steps,
                     **metrics,
                     "step_seconds": round(seconds, 5) if at > 1 else None,
+                    "data_seconds": round(waited, 6) if at > 1 else None,
                     "tokens_per_second": round(metrics["tokens"] / seconds, 1) if at > 1 else None,
                     "seconds_left": round(per_step * (train.steps - at), 1) if per_step else None,
                     "rss_mb": round(process.memory_info().rss / 2**20, 1),

@@ -94,7 +94,7 @@ def _measured_process() -> None:
     from workbench.device import use_device
     from workbench.model.transformer import Transformer
     from workbench.train.state import TrainState
-from workbench.train.step import TrainStep
+    from workbench.train.step import TrainStep
 
     model_values, train_values, length, folder = json.load(sys.stdin)
     config, train = ModelConfig(**model_values), TrainConfig(**train_values)

@@ -23,9 +23,7 @@ def part_shape(batch: Mapping[str, np.ndarray], parts: int) -> tuple[int, int]:
     return -(-rows // parts), length
 
 
-def micro_batches(
-    batch: Mapping[str, np.ndarray], parts: int, shape: tuple[int, int]
-) -> list[tuple[np.ndarray, ...]]:
+def micro_batches(batch: Mapping[str, np.ndarray], parts: int, shape: tuple[int, int]) -> list[tuple[np.ndarray, ...]]:
     """``parts`` tuples of arrays (b, S), in the order of ``INPUTS``. Raises DataError for a batch that is larger."""
     rows, length = batch["input_ids"].shape
     if rows > parts * shape[0] or length > shape[1]:

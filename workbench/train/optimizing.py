@@ -87,9 +87,7 @@ class AdamW(nn.Cell):
         """Update in place from ``reduced`` gradients times ``factor``, where ``apply`` is 1.0; () tensors."""
         numbers = self.kernel.numbers(learning_rate, updates, apply)
         for i in range(len(gradients)):
-            self.kernel(
-                self.weights[i], self.moment1[i], self.moment2[i], gradients[i], factor, self.decay[i], numbers
-            )
+            self.kernel(self.weights[i], self.moment1[i], self.moment2[i], gradients[i], factor, self.decay[i], numbers)
         return apply
 
     def moments(self) -> dict[str, np.ndarray]:

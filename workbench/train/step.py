@@ -30,6 +30,7 @@ from mindspore import ops
 
 from workbench.config import TrainConfig
 from workbench.device import ranks
+from workbench.errors import DataError
 from workbench.model.batch import check_batch
 from workbench.model.transformer import Transformer
 from workbench.train.losses import joint_loss, router_shares, target_counts
@@ -75,8 +76,11 @@ class TrainStep:
         rate = self._rate(state) if learning_rate is None else learning_rate
         counts = target_counts(batch)
         layers = self.model.config.num_hidden_layers
+        factors = np.asarray(batch.get("layer_factors", np.ones(layers)), np.float32)
+        if factors.shape != (layers,):
+            raise DataError(f"layer_factors has shape {factors.shape}, expected ({layers},): one for each layer")
         shared = (
-            ms.Tensor(np.asarray(batch.get("layer_factors", np.ones(layers)), np.float32)),
+            ms.Tensor(factors),
             ms.Tensor(float(batch.get("loss_factor", 1.0)), ms.float32),
             ms.Tensor(counts),
         )
@@ -154,9 +158,7 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
     if parts == 1:
 
         def whole(a, b, c, d, e, f, g, factors, loss_factor, counts, learning_rate):
-            (_, losses), gradients = gradient(
-                a, b, c, d, e, f, g, factors, loss_factor, summed(counts), scalars[1]
-            )
+            (_, losses), gradients = gradient(a, b, c, d, e, f, g, factors, loss_factor, summed(counts), scalars[1])
             return finish(gradients, losses, learning_rate)
 
         compiled = ms.jit(whole)
