@@ -15,11 +15,14 @@ No dropout of activations: a recomputed block would draw another mask (and one-e
 uses none). Layers and task ids can be dropped, see ``train/dropping.py``. The loss is not computed here.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import mindspore as ms
 from mindspore import nn, ops
 
-from workbench.config import ModelConfig, require
+from workbench.config import ModelConfig
+from workbench.device import DEVICES
 from workbench.model.block import Block
 from workbench.model.flash import document_ends
 from workbench.model.head_loss import HeadLoss, LogitsLoss
@@ -30,6 +33,7 @@ from workbench.model.native import use_kernels
 from workbench.model.native.chunks import NativeHeadLoss
 from workbench.model.native.cells import Kernels
 from workbench.model.norm import make_norm
+from workbench.model.precision import check_precision
 from workbench.model.rotary import rotary_table
 
 
@@ -55,11 +59,12 @@ class Decoder(nn.Cell):
 class Transformer(nn.Cell):
     """The model. ``seed`` names the initial weights, ``compute_dtype`` the type of matrix products.
 
-    ``compute_dtype`` is "float32" or "float16"; parameters, norms and softmax are float32 in both,
-    and every matrix product returns float32. ``flash_attention`` takes Ascend's fused kernel
-    (``device.flash_attention``), which computes in float16. ``kernels`` "native" asks for those of
+    ``compute_dtype`` is a precision of ``precision.py``, which lists what is computed in it; every
+    matrix product returns float32. ``flash_attention`` takes Ascend's fused kernel
+    (``device.flash_attention``), which knows no float32. ``kernels`` "native" asks for those of
     ``model/native``; the attributes ``kernels`` and ``kernels_said`` are what was got, and why.
-    Raises SettingError for another type or name, and for native kernels on another device than the CPU.
+    Raises SettingError for a type that the device in use cannot compute in, for another name, and
+    for native kernels on another device than the CPU.
     """
 
     def __init__(
@@ -71,9 +76,9 @@ class Transformer(nn.Cell):
         kernels: str = "stock",
     ) -> None:
         super().__init__()
-        require(compute_dtype in ("float32", "float16"), "precision", compute_dtype, "float32 or float16")
-        fits = not flash_attention or compute_dtype == "float16"
-        require(fits, "precision", compute_dtype, "flash attention needs float16")
+        check_precision(
+            compute_dtype, replace(DEVICES[ms.get_context("device_target")], flash_attention=flash_attention)
+        )
         self.config, self.flash_attention = config, flash_attention
         self.compute_dtype = getattr(ms, compute_dtype)
         rng = np.random.default_rng(seed)

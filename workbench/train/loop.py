@@ -19,6 +19,7 @@ from workbench.data.pipeline import Corpus, open_corpus
 from workbench.data.tokenizing import load_tokenizer
 from workbench.device import use_device
 from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
+from workbench.model.precision import check_precision
 from workbench.model.transformer import Transformer
 from workbench.model.weights import set_weights
 from workbench.progress import preparing, quiet
@@ -52,6 +53,7 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     data that cannot work, before anything is trained.
     """
     device = use_device(config.device)
+    check_precision(config.train.precision, device)
     tokenizer = load_tokenizer(config.data.tokenizer)
     config, model = starting_model(config, tokenizer, device)
     with preparing() as watch:
