@@ -29,6 +29,8 @@ from workbench.model.masks import Mask
 from workbench.model.norm import make_norm
 from workbench.model.rotary import rotary_table
 
+_RECOMPUTE = ("none", "attention", "feed_forward", "block", "whole")
+
 
 def _count(stop):
     """int32 0 to ``stop`` - 1; ``ops.arange`` takes 0.7 s longer to compile, each time it occurs."""
@@ -47,6 +49,51 @@ class Decoder(nn.Cell):
             [Block(config, i, rng, compute_dtype, flash_attention) for i in range(config.num_hidden_layers)]
         )
         self.norm = make_norm(config)
+        self.sparse_of = tuple(config.is_sparse(layer) for layer in range(config.num_hidden_layers))
+        windows = [config.window_of(layer) for layer in range(config.num_hidden_layers)]
+        self.mask_of = tuple(sorted(set(windows)).index(w) for w in windows)
+
+    def construct(
+        self,
+        x,
+        batch,
+        cos_query,
+        sin_query,
+        cos_key,
+        sin_key,
+        seen,
+        position_ids,
+        segment_ids,
+        real,
+        layer_factors,
+        *masks,
+    ):
+        """All blocks, without embeddings and norm: x (N, D) -> (N, D), with experts the router's (M, E + 3) beside it.
+
+        ``masks`` holds one for each window that occurs, the smallest first; the rest as in ``Block``.
+        """
+        told = ()
+        for index, block in enumerate(self.layers):
+            out = block(
+                x,
+                batch,
+                cos_query,
+                sin_query,
+                cos_key,
+                sin_key,
+                masks[self.mask_of[index]],
+                seen,
+                position_ids,
+                segment_ids,
+                real,
+                layer_factors[index],
+            )
+            if self.sparse_of[index]:
+                x = out[0]
+                told = told + (out[1],)
+            else:
+                x = out
+        return (x, ops.stack(told)) if told else x
 
 
 class Transformer(nn.Cell):
@@ -79,16 +126,31 @@ class Transformer(nn.Cell):
         self.head_matmul, self.head_loss, self.logits_loss = ops.MatMul(transpose_b=True), HeadLoss(), LogitsLoss()
         self.keep_all = ms.Tensor(np.ones(config.num_hidden_layers, np.float32))
         self.has_experts = bool(config.sparse_layers)
-        self.sparse_of = tuple(config.is_sparse(layer) for layer in range(config.num_hidden_layers))
-        windows = [config.window_of(layer) for layer in range(config.num_hidden_layers)]
         # One mask for each window that occurs, built once a pass and shared by its layers.
-        self.masks = tuple(Mask("sliding", window=w) if w else Mask() for w in sorted(set(windows)))
-        self.mask_of = tuple(sorted(set(windows)).index(w) for w in windows)
+        windows = sorted({config.window_of(layer) for layer in range(config.num_hidden_layers)})
+        self.masks = tuple(Mask("sliding", window=w) if w else Mask() for w in windows)
+        self.recomputed = "none"
 
     @property
     def layers(self) -> nn.CellList:
-        """The blocks, in order; ``for block in model.layers: block.recompute()`` before the first step."""
+        """The blocks, in order."""
         return self.model.layers
+
+    def recompute(self, kind: str = "block") -> None:
+        """What the backward pass computes again instead of keeping it; before the first step, and once.
+
+        kind: none, attention or feed_forward (of every block), block (every block), or whole (all
+        blocks as one, which keeps them all at once while it goes back; there for comparison).
+        Losses and gradients stay. Raises SettingError for another kind, and for a second one.
+        """
+        require(kind in _RECOMPUTE, "recompute", kind, f"one of {', '.join(_RECOMPUTE)}")
+        require(self.recomputed in ("none", kind), "recompute", kind, f"this model has {self.recomputed} already")
+        if kind != self.recomputed:
+            self.recomputed = kind
+            for block in self.layers:
+                block.recompute_part(kind)
+            if kind == "whole":
+                self.model.recompute()
 
     def construct(self, input_ids, position_ids, segment_ids, task_ids):
         """int32 (B, S) each -> final hidden states float32 (B, S, D). A row of segment 0 is finite."""
@@ -118,29 +180,23 @@ class Transformer(nn.Cell):
         real = ops.cast(ops.not_equal(ops.reshape(segment_ids, (-1,)), 0), ms.float32)
         width = self.config.num_attention_heads * self.config.head_size
         seen = ops.tile(ops.expand_dims(real, 1), (1, width))
-        told = ()
-        for index, block in enumerate(self.model.layers):
-            out = block(
-                x,
-                batch,
-                cos_query,
-                sin_query,
-                cos_key,
-                sin_key,
-                masks[self.mask_of[index]],
-                seen,
-                position_ids,
-                segment_ids,
-                real,
-                layer_factors[index],
-            )
-            if self.sparse_of[index]:
-                x = out[0]
-                told = told + (out[1],)
-            else:
-                x = out
+        out = self.model(
+            x,
+            batch,
+            cos_query,
+            sin_query,
+            cos_key,
+            sin_key,
+            seen,
+            position_ids,
+            segment_ids,
+            real,
+            layer_factors,
+            *masks,
+        )
+        x, told = out if self.has_experts else (out, ops.zeros((1,), ms.float32))
         hidden = ops.reshape(self.model.norm(x), (batch, length, self.config.hidden_size))
-        return hidden, ops.stack(told) if self.has_experts else ops.zeros((1,), ms.float32)
+        return hidden, told
 
     def logits(self, hidden):
         """Hidden states (..., D) -> logits (..., V), float32."""
@@ -207,7 +263,7 @@ class Transformer(nn.Cell):
                 sin_query,
                 cos_key,
                 sin_key,
-                masks[self.mask_of[index]],
+                masks[self.model.mask_of[index]],
                 slots,
                 past_key,
                 past_value,

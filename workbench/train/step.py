@@ -75,9 +75,7 @@ class TrainStep:
     def __init__(self, model: Transformer, config: TrainConfig) -> None:
         self.model, self.config = model, config
         self.compile_seconds: float | None = None
-        if config.recompute == "block":
-            for block in model.layers:
-                block.recompute()
+        model.recompute(config.recompute)
         self._state: TrainState | None = None
 
     def __call__(
