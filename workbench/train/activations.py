@@ -74,11 +74,6 @@ class Activations:
         """One (B, H, S, S)."""
         return 4 * self.rows * self.model.num_attention_heads * self.length**2
 
-    def chunk_scores(self, layer: int) -> int:
-        """The largest (B, H, n, m) of a layer."""
-        largest = max(n * m for n, m in chunks(self.length, self.model.window_of(layer)))
-        return 4 * self.rows * self.model.num_attention_heads * largest
-
     def inner(self, layer: int) -> int:
         """One (N, F), with experts one (M, I) of all their slots."""
         if not self.model.is_sparse(layer):
@@ -109,9 +104,7 @@ class Activations:
             return norms + (3 * self.queries + 2 * self.keys) // 2 + 16 * self.queries // self.model.head_size
         if plain:
             return norms + 2 * self.queries + 2 * self.keys + self.scores * (2 if self.half else 1)
-        # The value's slices, each with the column of -C that the backward pass multiplies with.
-        seen = sum(m for _, m in chunks(self.length, self.model.window_of(layer)))
-        value = 4 * self.rows * self.model.num_key_value_heads * seen * (self.model.head_size + 1)
+        value = sum(self.value_slice(m) for _, m in chunks(self.length, self.model.window_of(layer)))
         return norms + (2 * self.queries + self.keys) // short + value + self.queries
 
     def feed_forward(self, layer: int, plain: bool) -> int:
@@ -153,7 +146,7 @@ class Activations:
 
     def shared(self) -> int:
         """What all layers read: rotary tables, masks, and the rows that see something."""
-        model, windows = self.model, {self.model.window_of(i) for i in range(self.model.num_hidden_layers)}
+        windows = {self.model.window_of(i) for i in range(self.model.num_hidden_layers)}
         tables = 2 * self.queries + 2 * self.keys
         if self.flash:
             return tables + self.queries + 4 * self.rows * self.length**2 * len(windows - {0})
@@ -200,9 +193,22 @@ class Activations:
 
     def attention_backward(self, layer: int) -> int:
         """The same while its attention goes back; what its feed-forward part kept is gone."""
-        gradients = self.wide + self.queries + 2 * self.keys
         if self.flash:
-            return gradients
+            return self.wide + self.queries + 2 * self.keys
         if self.train.recompute in PLAIN_ATTENTION:
-            return gradients + 2 * self.scores
-        return gradients + 4 * self.chunk_scores(layer)
+            return self.wide + self.queries + 2 * self.keys + 2 * self.scores
+        model, cut = self.model, chunks(self.length, self.model.window_of(layer))
+        # The context and what the output projection read are gone, their gradient has a column more.
+        gone = self.queries + self.queries // (2 if self.half else 1)
+        largest, start, before = 0, 0, 0
+        for n, m in cut:
+            held = 16 * self.rows * model.num_attention_heads * n * m  # four (B, H, n, m)
+            if len(cut) > 1:  # slices of query, gradient and key; the query's gradient so far
+                held += (2 * n + start) * self.queries // self.length + m * self.keys // self.length
+            held += 2 * self.keys if start else 0
+            largest, start, before = max(largest, held - before), start + n, before + self.value_slice(m)
+        return self.wide + self.queries + self.queries // model.head_size + largest - gone
+
+    def value_slice(self, m: int) -> int:
+        """m values of every key/value head, each with the column of -C that the backward pass multiplies with."""
+        return 4 * self.rows * self.model.num_key_value_heads * m * (self.model.head_size + 1)

@@ -15,7 +15,7 @@ what kernels need for themselves. Costs nothing and imports no MindSpore.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from workbench.config import ModelConfig, TrainConfig
 from workbench.errors import SettingError, unknown_name
@@ -176,7 +176,11 @@ def _moments(of: Activations, gradients: dict[str, int]) -> tuple[Moment, ...]:
     meeting = table if model.tie_word_embeddings else 0
     nothing = tuple(0 for _ in layers)
     found.append(Moment("the embedding's gradient", total + meeting, nothing, {"work space": meeting}))
-    found.append(Moment("the update", total, nothing, {"work space": max(gradients.values())}))
+    # The optimizer's kernel works in place and yet allocates its three outputs. Gradients go one by one.
+    left, largest = total, 0
+    for size in gradients.values():
+        left, largest = left - size, max(largest, left + 3 * size)
+    found.append(Moment("the update", total, nothing, {"work space": largest - total}))
     return tuple(found)
 
 
