@@ -50,9 +50,7 @@ class TrainStep:
         self.model, self.config, self.policy = model, config, policy
         self.compile_seconds: float | None = None
         self.parts = config.gradient_accumulation_steps
-        if config.recompute == "block":
-            for block in model.layers:
-                block.recompute()
+        model.recompute(config.recompute)
         self._state: TrainState | None = None
 
     def __call__(
