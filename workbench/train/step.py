@@ -137,7 +137,7 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
     gradient = ms.value_and_grad(scaled_loss, None, weights=parameters, has_aux=True)
 
     def finish(gradients, losses, learning_rate):
-        """Reduce, judge, update."""
+        """Reduce, judge, update: what is told, and what the optimizer leaves to ``finished``."""
         updates, scale, good, overflows = scalars[0], scalars[1], scalars[2], scalars[3]
         patience, in_row, schedule_step, frozen = scalars[4], scalars[5], scalars[6], scalars[7]
         gradients = optimizer.reduced(gradients)
@@ -147,11 +147,16 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
         norm = scaled_norm / divisor
         # Unscaling and clipping are one factor; exact for a scale that is a power of two.
         factor = config.max_grad_norm / ops.maximum(norm, config.max_grad_norm) / divisor
-        applied = optimizer(gradients, factor, learning_rate, updates, applied)
+        left = optimizer(gradients, factor, learning_rate, updates, applied)
         numbers = (updates + applied, next_scale, good, overflows + 1.0 - finite, patience)
         numbers += ((in_row + 1.0) * (1.0 - finite), schedule_step + 1.0 - frozen, frozen)
         ops.assign(scalars, ops.stack(numbers))
-        return ops.concat((ops.stack((norm, scale, applied, finite)), summed(losses)))
+        return (ops.concat((ops.stack((norm, scale, applied, finite)), summed(losses))),) + left
+
+    def finished(told, *left):
+        if optimizer.on_host:
+            optimizer.apply(left)
+        return told.asnumpy().astype(float)
 
     if parts == 1:
 
@@ -160,7 +165,7 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
             return finish(gradients, losses, learning_rate)
 
         compiled = ms.jit(whole)
-        return lambda cut, shared, rate: compiled(*cut[0], *shared, rate).asnumpy().astype(float)
+        return lambda cut, shared, rate: finished(*compiled(*cut[0], *shared, rate))
 
     buffers = parameters.clone("accumulated", init="zeros")
     told = ms.Parameter(ms.Tensor(np.zeros(len(_LOSSES) + _router_size(model), np.float32)), name="accumulated_losses")
@@ -173,19 +178,22 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
         return losses
 
     def close(learning_rate):
-        out = finish(buffers, told, learning_rate)
+        return finish(buffers, told, learning_rate)
+
+    def clear():
         # Set and not multiplied by 0, which would keep an overflow's NaN.
         for buffer in buffers:
-            ops.assign(buffer, ops.zeros_like(ops.depend(buffer, out)))
-        ops.assign(told, ops.zeros_like(ops.depend(told, out)))
-        return out
+            ops.assign(buffer, ops.zeros_like(buffer))
+        ops.assign(told, ops.zeros_like(told))
 
-    add, end = ms.jit(accumulate), ms.jit(close)
+    add, end, empty = ms.jit(accumulate), ms.jit(close), ms.jit(clear)
 
     def run(cut, shared, rate):
         for part in cut:
             add(*part, *shared)
-        return end(rate).asnumpy().astype(float)
+        values = finished(*end(rate))
+        empty()
+        return values
 
     return run
 
