@@ -13,6 +13,7 @@ measurement costs a second or two and some five times ``megabytes`` of memory.
 """
 
 import mmap
+import os
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import ops
 
+from workbench.errors import DataError
 from workbench.settings import require
 
 ARMS = {
@@ -86,16 +88,16 @@ def measure_staging(megabytes: float = 64, repeats: int = 9, folder: Path | None
     """Time the arms in turns, ``repeats`` times after one that does not count; ``folder`` is where the file lies.
 
     ``single`` and ``double`` bring ``megabytes`` of AdamW moments in eight parts into staging buffers,
-    update with the kernel and carry them home. Raises SettingError for values below what can be timed.
+    update with the kernel and carry them home. Raises SettingError for values below what can be timed,
+    DataError for a folder that cannot hold the file.
     """
     require(megabytes >= 1, "megabytes", megabytes, "at least 1")
     require(repeats >= 1, "repeats", repeats, "at least 1")
     part = int(megabytes * 2**20) // (4 * 2 * _CHUNKS)
     home = np.ones((_CHUNKS, 2, part), np.float32)
     reused = np.zeros_like(home)
-    with tempfile.TemporaryFile(dir=folder) as file, ThreadPoolExecutor(1) as link:
-        file.truncate(home.nbytes)
-        mapped = np.memmap(file, np.float32, "r+", shape=home.shape)
+    mapped = mapped_file(home.size, folder).reshape(home.shape)
+    with ThreadPoolExecutor(1) as link:
 
         def fresh(advice: int = mmap.MADV_NOHUGEPAGE) -> None:
             # Mapped by hand: an allocator might hand out pages it had before, and NumPy asks for huge ones.
@@ -159,3 +161,20 @@ def staging_parameter(shape: tuple[int, ...], name: str) -> ms.Parameter:
     made = ms.Parameter(ms.Tensor(np.zeros(shape, np.float32)), name=name, requires_grad=False)
     made.set_data(ops.zeros(shape, ms.float32))  # what it was made with is host memory, which nothing counts
     return made
+
+
+def mapped_file(elements: int, folder: Path | None) -> np.memmap:
+    """(elements,) float32 zeros in a file without a name in ``folder``, all of its room taken at once.
+
+    Raises DataError where that is not possible.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=folder, prefix="moments-") as file:
+            # A sparse file would end the process with SIGBUS when the disk is full later.
+            os.posix_fallocate(file.fileno(), 0, 4 * elements)
+            return np.memmap(file, np.float32, "r+", shape=(elements,))
+    except OSError as error:
+        raise DataError(
+            f"optimizer_offload='disk': {folder or tempfile.gettempdir()} cannot hold {4 * elements / 2**20:,.1f} MiB "
+            f"of moments: {error.strerror}; give another folder, or set optimizer_offload='host'"
+        ) from error
