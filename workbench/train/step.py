@@ -29,9 +29,10 @@ import numpy as np
 from mindspore import ops
 
 from workbench.config import TrainConfig
-from workbench.device import ranks
+from workbench.device import check_joined, ranks
 from workbench.errors import DataError
 from workbench.model.batch import check_batch
+from workbench.model.head_loss import IGNORED
 from workbench.model.transformer import Transformer
 from workbench.train.losses import joint_loss, router_shares, target_counts
 from workbench.train.micro_batches import micro_batches, part_shape
@@ -39,7 +40,7 @@ from workbench.train.scaling import dynamic
 from workbench.train.schedule import learning_rate_at
 from workbench.train.state import TrainState
 
-_LOSSES = ("loss", "lm_loss", "instruction_loss", "fact_loss")
+_LOSSES = ("tokens", "loss", "lm_loss", "instruction_loss", "fact_loss")
 _JUDGED = ("grad_norm", "loss_scale", "applied", "finite")
 
 
@@ -62,8 +63,8 @@ class TrainStep:
 
         Metrics: loss (weighted total), lm_loss, instruction_loss, fact_loss (means over their
         targets, over all ranks), grad_norm (unscaled, before clipping), loss_scale (the one used),
-        learning_rate (the schedule's, unless one is given), overflow (0 or 1), tokens (this rank's
-        targets with loss); with experts also those of ``expert_metrics``. The batch may hold
+        learning_rate (the schedule's, unless one is given), overflow (0 or 1), tokens (targets
+        with loss, of all ranks); with experts also those of ``expert_metrics``. The batch may hold
         ``layer_factors`` (layers,), see ``dropping.py``, and ``loss_factor``, a number that the loss
         is multiplied by behind everybody's back, for fault drills. Raises DataError for ids outside
         the model's tables and for a batch larger than the first.
@@ -89,16 +90,16 @@ class TrainStep:
         told = self._run([tuple(map(ms.Tensor, part)) for part in cut], shared, ms.Tensor(rate, ms.float32))
         if first:
             self.compile_seconds = time.perf_counter() - start
-        return state, self._metrics(told, rate, int(counts[0]))
+        return state, self._metrics(told, rate)
 
     def _rate(self, state: TrainState) -> float:
         return learning_rate_at(int(state.numbers()["schedule_step"]), self.config)
 
-    def _metrics(self, told: np.ndarray, rate: float, tokens: int) -> dict[str, Any]:
+    def _metrics(self, told: np.ndarray, rate: float) -> dict[str, Any]:
         values = dict(zip(_JUDGED + _LOSSES, told.tolist()))
         values["overflow"] = int(values.pop("finite") == 0)
         del values["applied"]
-        values["learning_rate"], values["tokens"] = rate, tokens
+        values["learning_rate"], values["tokens"] = rate, int(values["tokens"])
         if self.model.has_experts:
             layers = len(self.model.config.sparse_layers)
             values |= expert_metrics(told[len(_JUDGED + _LOSSES) :].reshape(layers, -1))
@@ -126,6 +127,7 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
     weights = (config.lm_weight, config.instruction_weight, config.fact_weight)
     parameters, optimizer, scalars = state.parameters, state.optimizer, state.scalars
     parts, world = config.gradient_accumulation_steps, ranks()[1]
+    check_joined()
     all_reduce = ops.AllReduce() if world > 1 else None
     shares = router_shares(model, parts * world)
 
@@ -134,7 +136,8 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
 
     def scaled_loss(a, b, c, d, e, f, g, factors, loss_factor, counts, scale):
         total, told = joint_loss(model, weights, (a, b, c, d, e, f, g), counts, factors, shares)
-        return total * (scale * loss_factor), ops.concat((ops.reshape(total, (1,)), told))
+        tokens = ops.ReduceSum()(ops.cast(ops.not_equal(e, IGNORED), ms.float32))
+        return total * (scale * loss_factor), ops.concat((ops.stack((tokens, total)), told))
 
     gradient = ms.value_and_grad(scaled_loss, None, weights=parameters, has_aux=True)
 
@@ -165,7 +168,7 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
         return lambda cut, shared, rate: compiled(*cut[0], *shared, rate).asnumpy().astype(float)
 
     buffers = parameters.clone("accumulated", init="zeros")
-    told = ms.Parameter(ms.Tensor(np.zeros(4 + _router_size(model), np.float32)), name="accumulated_losses")
+    told = ms.Parameter(ms.Tensor(np.zeros(len(_LOSSES) + _router_size(model), np.float32)), name="accumulated_losses")
 
     def accumulate(a, b, c, d, e, f, g, factors, loss_factor, counts):
         (_, losses), gradients = gradient(a, b, c, d, e, f, g, factors, loss_factor, summed(counts), scalars[1])
