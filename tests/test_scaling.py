@@ -134,7 +134,7 @@ def test_a_policy_computes_with_tensors_what_it_computes_with_numbers(policy):
     train = replace(config(), loss_scale_hysteresis=2)
     rng = np.random.default_rng(0)
     for _ in range(20):
-        given = (
+        numbers = (
             2.0 ** rng.integers(0, 24),
             float(rng.integers(0, 3)),
             float(rng.integers(0, 3)),

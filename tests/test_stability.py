@@ -26,7 +26,7 @@ from workbench.train.stability import (
 )
 
 STEPS = 40
-ARMS = (("dynamic", "dynamic", 1024.0), ("article", "article", 1024.0), ("too large", "dynamic", 2.0**40))
+ARMS = (("dynamic", "dynamic", 1024.0), ("article", "article", 1024.0), ("too large", "dynamic", 2.0**30))
 
 
 def test_the_schedules_of_faults():
@@ -72,7 +72,7 @@ def test_the_articles_policy_applies_everything_and_loses_the_weights_at_the_fir
 def test_a_scale_that_is_too_large_overflows_for_real_until_it_fits(measured):
     _, courses = measured[1]["too large"]
     skipped = ~courses[0].applied
-    assert skipped[:10].all() and not skipped[-1] and courses[0].finite.all()
+    assert skipped[:5].all() and not skipped[-4:-1].any() and courses[0].finite.all()
     assert np.array_equal(courses[0].trace.skipped, skipped)
 
 
