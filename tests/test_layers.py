@@ -21,7 +21,7 @@ LEVELS = [
     ("views",),
     ("parameters",),
     ("pages", "report"),
-    ("jobs", "preparing"),
+    ("jobs", "preparing", "budgeting"),
     ("notebook_store",),
     ("cli",),
 ]

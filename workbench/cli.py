@@ -1,4 +1,4 @@
-"""The command line: ``workbench run``, ``report``, ``export``, ``prepare``, ``tokenizer``, ``refresh``, ``lint``.
+"""The command line: ``workbench run``, ``report``, ``export``, ``prepare``, ``tokenizer``, ``budget``, and others.
 
 Exit codes: 0 it went well; 1 a notebook failed, or the lint found an error; 2 something the person
 gave is wrong, and nothing was started; 130 or 143 stopped by SIGINT or SIGTERM. A mistake is told
@@ -166,6 +166,22 @@ def tokenizer_command(data: Sequence[str], out: Path, vocab_size: int, han_run: 
     print(f"{documents:,} documents, {len(trained):,} entries{left_out}", file=sys.stderr)
     click.echo(out)
     return 0
+
+
+@commands.command("budget")
+@click.option("-p", "given", multiple=True, metavar="NAME=VALUE", help="A setting, or sequence_length; repeatable.")
+@click.option("--ranks", default=1, show_default=True, type=click.IntRange(min=1), help="That share the batch.")
+@click.option("--device", default="CPU", show_default=True, type=click.Choice(["CPU", "Ascend"]))
+@click.option("--from", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="A run's, or Hugging Face's.")
+def budget_command(given: Sequence[str], ranks: int, device: str, folder: Path | None) -> None:
+    """Tell the memory of a training step before it is started: by part, at its peak, on one rank.
+
+    Settings are those of the model and of training; they change what FOLDER's config.json says.
+    """
+    settings = parse_assignments(given)
+    from workbench.budgeting import budget_of
+
+    click.echo(budget_of(settings, ranks, device, folder))
 
 
 @commands.command("refresh")

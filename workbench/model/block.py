@@ -60,20 +60,27 @@ class Block(nn.Cell):
 
     def use_plain_gradients(self) -> None:
         """Let MindSpore derive every gradient that is written by hand; same values, other rounding."""
-        for _, cell in self.cells_and_names():
-            if hasattr(cell, "by_hand"):
-                cell.by_hand = False
+        _use_plain_gradients(self)
+
+    def recompute_part(self, kind: str) -> None:
+        """Recompute ``kind`` of this block: attention, feed_forward, or all of it (block).
+
+        What is recomputed, and for ``whole`` everything, goes back to plain gradients: compiled,
+        MindSpore 2.10 keeps what a cell with its own ``bprop`` returned, recomputed or not, and
+        where that meets the residual stream the graph gets a cycle. The rest keeps its gradients by
+        hand. Peak of the allocator, 6 layers, hidden 256, 8 x 256 positions: 162 MB for block, of
+        493 MB for none and 322 MB if the gradients by hand stayed (2026-11-29, one run each).
+        """
+        part = {"attention": self.self_attn, "feed_forward": self.mlp}.get(kind, self)
+        _use_plain_gradients(part)
+        if kind == "block":
+            super().recompute()
+        elif part is not self:
+            part.recompute()
 
     def recompute(self, **options) -> None:
-        """Recompute this block in the backward pass instead of keeping its activations.
-
-        It goes back to plain gradients: compiled, MindSpore 2.10 keeps what a cell with its own
-        ``bprop`` returned, recomputed or not, and where that meets the residual stream the graph
-        gets a cycle. Peak of the allocator, 6 layers, hidden 256, 8 x 256 positions: 162 MB, of 493
-        MB without recomputing and 322 MB if the gradients by hand stayed (2026-11-29, one run each).
-        """
-        self.use_plain_gradients()
-        super().recompute(**options)
+        """Recompute all of this block, see ``recompute_part``."""
+        self.recompute_part("block")
 
     def decode(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, slots, past_key, past_value):
         """x (B*Q, D) after a cache, as ``Attention.decode``. Experts take all that comes, whatever the capacity."""
@@ -86,3 +93,9 @@ class Block(nn.Cell):
         if self.sparse:
             return ops.add(x, self.mlp.every(normed)), past_key, past_value
         return ops.add(x, self.mlp(normed)), past_key, past_value
+
+
+def _use_plain_gradients(part: nn.Cell) -> None:
+    for _, cell in part.cells_and_names():
+        if hasattr(cell, "by_hand"):
+            cell.by_hand = False

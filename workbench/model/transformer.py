@@ -21,39 +21,26 @@ import numpy as np
 import mindspore as ms
 from mindspore import nn, ops
 
-from workbench.config import ModelConfig
+from workbench.config import ModelConfig, require
 from workbench.device import DEVICES
-from workbench.model.block import Block
+from workbench.model.decoder import Decoder
 from workbench.model.flash import document_ends
 from workbench.model.head_loss import HeadLoss, LogitsLoss
-from workbench.model.linear import Embedding, Linear, TaskAwareEmbedding, linear
+from workbench.model.linear import Linear, TaskAwareEmbedding, linear
 from workbench.model.mask_forms import additive_mask
 from workbench.model.masks import Mask
 from workbench.model.native import use_kernels
 from workbench.model.native.chunks import NativeHeadLoss
 from workbench.model.native.cells import Kernels
-from workbench.model.norm import make_norm
 from workbench.model.precision import check_precision
 from workbench.model.rotary import rotary_table
+
+_RECOMPUTE = ("none", "attention", "feed_forward", "block", "whole")
 
 
 def _count(stop):
     """int32 0 to ``stop`` - 1; ``ops.arange`` takes 0.7 s longer to compile, each time it occurs."""
     return ops.cast(ops.range(0, stop, 1), ms.int32)
-
-
-class Decoder(nn.Cell):
-    """Embeddings, blocks and the final norm; ``model.`` in Hugging Face's names."""
-
-    def __init__(
-        self, config: ModelConfig, rng: np.random.Generator, compute_dtype: ms.dtype, flash_attention: bool
-    ) -> None:
-        super().__init__()
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, config.initializer_range, rng)
-        self.layers = nn.CellList(
-            [Block(config, i, rng, compute_dtype, flash_attention) for i in range(config.num_hidden_layers)]
-        )
-        self.norm = make_norm(config)
 
 
 class Transformer(nn.Cell):
@@ -94,11 +81,10 @@ class Transformer(nn.Cell):
         self.head_matmul, self.head_loss, self.logits_loss = ops.MatMul(transpose_b=True), HeadLoss(), LogitsLoss()
         self.keep_all = ms.Tensor(np.ones(config.num_hidden_layers, np.float32))
         self.has_experts = bool(config.sparse_layers)
-        self.sparse_of = tuple(config.is_sparse(layer) for layer in range(config.num_hidden_layers))
-        windows = [config.window_of(layer) for layer in range(config.num_hidden_layers)]
         # One mask for each window that occurs, built once a pass and shared by its layers.
-        self.masks = tuple(Mask("sliding", window=w) if w else Mask() for w in sorted(set(windows)))
-        self.mask_of = tuple(sorted(set(windows)).index(w) for w in windows)
+        windows = sorted({config.window_of(layer) for layer in range(config.num_hidden_layers)})
+        self.masks = tuple(Mask("sliding", window=w) if w else Mask() for w in windows)
+        self.recomputed = "none"
         self.kernels, self.kernels_said = use_kernels(self, kernels)
 
     def use_kernels(self, kernels: Kernels) -> None:
@@ -106,8 +92,24 @@ class Transformer(nn.Cell):
 
     @property
     def layers(self) -> nn.CellList:
-        """The blocks, in order; ``for block in model.layers: block.recompute()`` before the first step."""
+        """The blocks, in order."""
         return self.model.layers
+
+    def recompute(self, kind: str = "block") -> None:
+        """What the backward pass computes again instead of keeping it; before the first step, and once.
+
+        kind: none, attention or feed_forward (of every block), block (every block), or whole (all
+        blocks as one, which keeps them all at once while it goes back; there for comparison).
+        Losses and gradients stay. Raises SettingError for another kind, and for a second one.
+        """
+        require(kind in _RECOMPUTE, "recompute", kind, f"one of {', '.join(_RECOMPUTE)}")
+        require(self.recomputed in ("none", kind), "recompute", kind, f"this model has {self.recomputed} already")
+        if kind != self.recomputed:
+            self.recomputed = kind
+            for block in self.layers:
+                block.recompute_part(kind)
+            if kind == "whole":
+                self.model.recompute()
 
     def construct(self, input_ids, position_ids, segment_ids, task_ids):
         """int32 (B, S) each -> final hidden states float32 (B, S, D). A row of segment 0 is finite."""
@@ -137,29 +139,23 @@ class Transformer(nn.Cell):
         real = ops.cast(ops.not_equal(ops.reshape(segment_ids, (-1,)), 0), ms.float32)
         width = self.config.num_attention_heads * self.config.head_size
         seen = ops.tile(ops.expand_dims(real, 1), (1, width))
-        told = ()
-        for index, block in enumerate(self.model.layers):
-            out = block(
-                x,
-                batch,
-                cos_query,
-                sin_query,
-                cos_key,
-                sin_key,
-                masks[self.mask_of[index]],
-                seen,
-                position_ids,
-                segment_ids,
-                real,
-                layer_factors[index],
-            )
-            if self.sparse_of[index]:
-                x = out[0]
-                told = told + (out[1],)
-            else:
-                x = out
+        out = self.model(
+            x,
+            batch,
+            cos_query,
+            sin_query,
+            cos_key,
+            sin_key,
+            seen,
+            position_ids,
+            segment_ids,
+            real,
+            layer_factors,
+            *masks,
+        )
+        x, told = out if self.has_experts else (out, ops.zeros((1,), ms.float32))
         hidden = ops.reshape(self.model.norm(x), (batch, length, self.config.hidden_size))
-        return hidden, ops.stack(told) if self.has_experts else ops.zeros((1,), ms.float32)
+        return hidden, told
 
     def logits(self, hidden):
         """Hidden states (..., D) -> logits (..., V), float32."""
@@ -226,7 +222,7 @@ class Transformer(nn.Cell):
                 sin_query,
                 cos_key,
                 sin_key,
-                masks[self.mask_of[index]],
+                masks[self.model.mask_of[index]],
                 slots,
                 past_key,
                 past_value,

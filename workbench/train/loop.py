@@ -17,7 +17,7 @@ from tqdm.auto import tqdm
 from workbench.config import RunConfig, fingerprint
 from workbench.data.pipeline import Corpus, open_corpus
 from workbench.data.tokenizing import load_tokenizer
-from workbench.device import use_device
+from workbench.device import Device, joined_ranks, use_device
 from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
 from workbench.model.precision import check_precision
 from workbench.model.transformer import Transformer
@@ -43,17 +43,24 @@ class Trained:
     model: Transformer
     perplexities: list[tuple[int, Perplexity]]  # (step, perplexity); step 0 is before training
     compile_seconds: float
-    checkpoint: Path
+    checkpoint: Path | None  # None on all ranks but the first
 
 
 def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     """Train as ``config`` says, from fresh weights or from ``init_from``, and leave everything in ``run``.
 
-    An earlier run's logs in the same folder are set aside. Raises UserError for settings and
-    data that cannot work, before anything is trained.
+    Under ``msrun`` each rank computes its rows of every batch; the first writes to ``run``, the
+    others their logs to ``ranks/RANK/`` in it. An earlier run's logs in the same folder are set
+    aside. Raises UserError for settings and data that cannot work, before anything is trained.
     """
     device = use_device(config.device)
     check_precision(config.train.precision, device)
+    with joined_ranks() as (rank, world):
+        folder = RunFolder.at(run.path / "ranks" / str(rank)) if rank else run
+        return _pretrain(config, folder, device, rank, world)
+
+
+def _pretrain(config: RunConfig, run: RunFolder, device: Device, rank: int, world: int) -> Trained:
     tokenizer = load_tokenizer(config.data.tokenizer)
     config, model = starting_model(config, tokenizer, device)
     with preparing() as watch:
@@ -70,6 +77,9 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
         "start",
         steps=train.steps,
         parameters=sum(p.size for p in state.parameters),
+        ranks=world,
+        kernels=model.kernels_said,
+        moments=state.optimizer.resident_bytes(),
         data=corpus.fingerprint,
         settings=fingerprint(config.as_dict()),
     )
@@ -80,8 +90,10 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
             perplexities.append((at, measured))
             run.log_event("evaluation", step=at, perplexity=measured.value, low=measured.low, high=measured.high)
 
-    def save(at: int) -> Path:
+    def save(at: int) -> Path | None:
         weights, optimizer = state.arrays()
+        if rank:
+            return None
         facts = {"data": corpus.state(at * train.batch_size), "config": config.as_dict()}
         path = save_checkpoint(run, at, weights, optimizer, facts, train.save_total_limit)
         run.log_event("checkpoint", step=at, path=path.name)
@@ -91,11 +103,12 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     process = psutil.Process()
     process.cpu_percent()
     began, path, alarmed = time.perf_counter(), None, False
-    batches = corpus.batches(train.batch_size, position=0, steps=train.steps)
+    batches = corpus.batches(train.batch_size, position=0, steps=train.steps, rank=rank, ranks=world)
     with tqdm(total=train.steps, unit="step", disable=quiet()) as bar:
         for at in range(1, train.steps + 1):
             start = time.perf_counter()
-            batch = drop(next(batches), config.model, train.seed, (at - 1) * train.batch_size)
+            position, own = (at - 1) * train.batch_size, rank * (train.batch_size // world)
+            batch = drop(next(batches), config.model, train.seed, position, own)
             waited = time.perf_counter() - start
             state, metrics = step(state, batch)
             seconds = time.perf_counter() - start

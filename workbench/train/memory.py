@@ -2,64 +2,93 @@
 
     trace = measure_memory(model_config, train_config, sequence_length=128)
     trace.peak_mb, trace.allocated_mb over trace.seconds
+    arms = recompute_arms(model_config, train_config, 128, rounds=3)      kind -> Arm
 
 MindSpore's memory calls return 0 on a CPU, and the resident size of a process lies for compiled
 functions (kernels keep index lists outside the allocator), so the profiler's record of every
-allocation is read instead. A compiled model is never freed within a process, hence one process
-a measurement; it costs an import, a compilation and a few profiled steps, about ten seconds.
+allocation is read instead. Weights and moments are not in it: they lie in the arrays of their
+tensors (``state_mb``), and between two steps the allocator holds next to nothing. What it holds
+within a step is computed from the settings in ``budget.py``.
 
-``parts`` is what the configuration alone says; what is left of the peak are activations and the
-work space of kernels, which only a measurement tells.
+A compiled model is never freed within a process, hence one process a measurement; it costs an
+import, a compilation and a few steps, about ten seconds. Peaks are the same from run to run; times
+are not, so the arms take turns and each gets the median of its rounds.
 """
 
 import csv
 import json
-import math
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+import time
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
+from typing import Sequence
 
 import numpy as np
 
 from workbench.config import ModelConfig, TrainConfig
-from workbench.errors import UserError
-from workbench.model.tensor_names import own_tensors, tensors_of
+from workbench.errors import SettingError, UserError
+from workbench.train.budget import parameter_count
 
-_STEPS = 3
+KINDS = ("none", "attention", "feed_forward", "block", "whole")
+_STEPS, _TIMED = 3, 7  # steps under the profiler, and after it without
 
 
 @dataclass(frozen=True)
 class MemoryTrace:
-    """The allocator over the profiled steps, compilation left out: (n,) seconds and (n,) MiB; ``peak_mb`` over all."""
+    """The allocator over three profiled steps: (n,) seconds from its first event, (n,) MiB; ``peak_mb`` over all.
+
+    ``state_mb`` is what weights and moments take besides, ``step_seconds`` the steps timed without
+    the profiler, in order.
+    """
 
     peak_mb: float
     seconds: np.ndarray
     allocated_mb: np.ndarray
-    parts_mb: dict[str, float]
+    state_mb: float
+    step_seconds: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One configuration in several processes: the median peak and step, and what each process gave."""
+
+    peaks_mb: tuple[float, ...]
+    step_seconds: tuple[float, ...]  # the median step of each process
 
     @property
-    def activations_mb(self) -> float:
-        """What the peak holds besides parameters, gradients and optimizer state."""
-        return self.peak_mb - sum(self.parts_mb.values())
+    def peak_mb(self) -> float:
+        return median(self.peaks_mb)
+
+    @property
+    def seconds(self) -> float:
+        return median(self.step_seconds)
 
 
-def parameter_count(model: ModelConfig) -> int:
-    """Parameters of ``Transformer(model)``, heads and task embedding included."""
-    shapes = [tensor.shape for tensor in tensors_of(model, "llama").values()] + list(own_tensors(model).values())
-    biases = (2 * model.num_hidden_layers + 1) * model.hidden_size if model.norm_type == "layer_norm" else 0
-    return sum(math.prod(shape) for shape in shapes) + biases
+def recompute_arms(
+    model: ModelConfig, train: TrainConfig, sequence_length: int, rounds: int = 3, kinds: Sequence[str] = KINDS
+) -> tuple[dict[str, Arm], dict[str, MemoryTrace]]:
+    """Every kind of recompute in ``rounds`` processes of its own, taking turns; and each kind's last trace.
 
-
-def parts(model: ModelConfig) -> dict[str, float]:
-    """MiB of parameters, gradients and the two AdamW moments, all float32."""
-    mb = parameter_count(model) * 4 / 2**20
-    return {"parameters": mb, "gradients": mb, "optimizer": 2 * mb}
+    Raises SettingError for no round, and what ``measure_memory`` raises.
+    """
+    if rounds < 1:
+        raise SettingError(f"rounds={rounds} is not allowed: at least 1")
+    traces: dict[str, list[MemoryTrace]] = {kind: [] for kind in kinds}
+    for _ in range(rounds):
+        for kind in kinds:
+            traces[kind].append(measure_memory(model, replace(train, recompute=kind), sequence_length))
+    arms = {
+        kind: Arm(tuple(t.peak_mb for t in found), tuple(median(t.step_seconds) for t in found))
+        for kind, found in traces.items()
+    }
+    return arms, {kind: found[-1] for kind, found in traces.items()}
 
 
 def measure_memory(model: ModelConfig, train: TrainConfig, sequence_length: int) -> MemoryTrace:
-    """Run three profiled steps in a new process and read the allocator's record.
+    """Run a few steps in a new process and read the allocator's record.
 
     Raises UserError, with the last line the process wrote, when it fails.
     """
@@ -76,18 +105,17 @@ def measure_memory(model: ModelConfig, train: TrainConfig, sequence_length: int)
             )
         with records[0].open(newline="") as file:
             rows = list(csv.DictReader(file))
-    time = np.asarray([int(r["Timestamp(ns)"]) for r in rows], np.int64)
+        step_seconds = tuple(json.loads((Path(folder) / "step_seconds.json").read_text()))
+    moments = np.asarray([int(r["Timestamp(ns)"]) for r in rows], np.int64)
     allocated = np.asarray([int(r["Total Allocated(Byte)"]) for r in rows], np.float64) / 2**20
-    order = np.argsort(time, kind="stable")
-    time, allocated = time[order], allocated[order]
-    # The longest pause is the compilation; the picture begins behind it.
-    quiet = np.argmax(np.diff(time)) + 1 if len(time) > 1 else 0
-    shown = slice(quiet, None)
-    return MemoryTrace(float(allocated.max()), (time[shown] - time[quiet]) / 1e9, allocated[shown], parts(model))
+    order = np.argsort(moments, kind="stable")
+    moments, allocated = moments[order], allocated[order]
+    state = parameter_count(model) * 12 / 2**20
+    return MemoryTrace(float(allocated.max()), (moments - moments[0]) / 1e9, allocated, state, step_seconds)
 
 
 def _measured_process() -> None:
-    """The measuring process: a job on standard input, the profiler's record in the job's folder."""
+    """The measuring process: a job on standard input, the record and the times in the job's folder."""
     import mindspore as ms
 
     from workbench.data.sources import random_batch
@@ -111,6 +139,12 @@ def _measured_process() -> None:
     for _ in range(_STEPS):
         state, _ = step(state, batch, train.learning_rate)
     profiler.stop()
+    times = []
+    for _ in range(_TIMED):
+        start = time.perf_counter()
+        state, _ = step(state, batch, train.learning_rate)
+        times.append(time.perf_counter() - start)
+    (Path(folder) / "step_seconds.json").write_text(json.dumps(times))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,9 @@ so the exact optimizer costs no more than the kernel. Weight decay is for matric
 and the task embedding (rows of rare tasks would fade) have none.
 
 Every optimizer of this package offers what ``AdamW`` does: ``reduced``, ``square_sum`` and a call,
-all three inside the compiled step; ``moments``, ``load`` and ``resident_bytes`` outside of it.
+all three inside the compiled step; ``moments``, ``load`` and ``resident_bytes`` outside of it. The
+call returns what is left to do outside, () if it has done all; the other case is ``on_host`` and the
+step hands it to ``apply`` (``offload.py``).
 """
 
 from typing import Mapping
@@ -57,16 +59,14 @@ class Kernel(nn.Cell):
         return self.adam(weight, moment1, moment2, rate, kept1, kept2, epsilon, decay * per_rate, gradient)
 
 
-class AdamW(nn.Cell):
-    """The plain optimizer: every rank holds and updates everything."""
+class Replicated(nn.Cell):
+    """What optimizers have in common in which every rank updates all ``weights``."""
 
-    on_host = False  # its call is part of the compiled step
+    on_host = False
 
     def __init__(self, parameters: ms.ParameterTuple, config: TrainConfig, ranks: int = 1) -> None:
         super().__init__()
         self.weights = parameters
-        self.moment1 = parameters.clone("moment1", init="zeros")
-        self.moment2 = parameters.clone("moment2", init="zeros")
         self.decay = tuple(config.weight_decay if decays(p.name, p.ndim) else 0.0 for p in parameters)
         self.kernel, self.several = Kernel(config), ranks > 1
         if self.several:
@@ -83,12 +83,21 @@ class AdamW(nn.Cell):
             total = total + ops.ReduceSum()(ops.square(gradient))
         return total
 
+
+class AdamW(Replicated):
+    """The plain optimizer: every rank holds and updates everything."""
+
+    def __init__(self, parameters: ms.ParameterTuple, config: TrainConfig, ranks: int = 1) -> None:
+        super().__init__(parameters, config, ranks)
+        self.moment1 = parameters.clone("moment1", init="zeros")
+        self.moment2 = parameters.clone("moment2", init="zeros")
+
     def construct(self, gradients, factor, learning_rate, updates, apply):
         """Update in place from ``reduced`` gradients times ``factor``, where ``apply`` is 1.0; () tensors."""
         numbers = self.kernel.numbers(learning_rate, updates, apply)
         for i in range(len(gradients)):
             self.kernel(self.weights[i], self.moment1[i], self.moment2[i], gradients[i], factor, self.decay[i], numbers)
-        return apply
+        return ()
 
     def moments(self) -> dict[str, np.ndarray]:
         """Both moments, whole, as ``moment1.NAME`` and ``moment2.NAME``; copies on the host."""

@@ -9,17 +9,18 @@ the learning-rate schedule included, so a checkpoint of it is complete.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Mapping
 
 import mindspore as ms
 import numpy as np
-from mindspore import ops
+from mindspore import nn, ops
 
 from workbench.config import TrainConfig
 from workbench.device import ranks
 from workbench.model.transformer import Transformer
 from workbench.model.weights import set_weights
-from workbench.train.optimizing import AdamW
+from workbench.train.optimizers import make_optimizer
 
 # The places of ``scalars``; all are whole numbers below 2^24 or powers of two, exact in float32.
 SCALARS = (
@@ -42,19 +43,22 @@ class TrainState:
     """
 
     parameters: ms.ParameterTuple
-    optimizer: AdamW
+    optimizer: nn.Cell  # one of ``optimizers.py``
     scalars: ms.Parameter
 
     @classmethod
-    def fresh(cls, model: Transformer, config: TrainConfig) -> "TrainState":
-        """The state before the first step: moments of zero, the initial loss scale."""
+    def fresh(cls, model: Transformer, config: TrainConfig, folder: Path | None = None) -> "TrainState":
+        """The state before the first step: moments of zero, the initial loss scale.
+
+        ``folder`` as in ``make_optimizer``.
+        """
         parameters = ms.ParameterTuple(model.trainable_params())
         first = [0.0] * len(SCALARS)
         first[SCALARS.index("loss_scale")] = config.init_loss_scale
         first[SCALARS.index("patience")] = float(config.loss_scale_hysteresis)
         return cls(
             parameters,
-            AdamW(parameters, config, ranks()[1]),
+            make_optimizer(parameters, config, *ranks(), folder),
             ms.Parameter(ms.Tensor(first, ms.float32), name="scalars"),
         )
 
@@ -71,7 +75,7 @@ class TrainState:
         self._set(frozen=0.0)
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """(weights by name, optimizer arrays by name), copies on the host."""
+        """(weights by name, optimizer arrays by name), copies on the host. With ZeRO-1 every rank has to call it."""
         weights = {p.name: p.asnumpy().copy() for p in self.parameters}
         return weights, self.optimizer.moments() | {"scalars": self.scalars.asnumpy().copy()}
 

@@ -39,7 +39,7 @@ from workbench.train.scaling import dynamic
 from workbench.train.schedule import learning_rate_at
 from workbench.train.state import TrainState
 
-_LOSSES = ("loss", "lm_loss", "instruction_loss", "fact_loss")
+_LOSSES = ("loss", "tokens", "lm_loss", "instruction_loss", "fact_loss")
 _JUDGED = ("grad_norm", "loss_scale", "applied", "finite")
 
 
@@ -50,9 +50,7 @@ class TrainStep:
         self.model, self.config, self.policy = model, config, policy
         self.compile_seconds: float | None = None
         self.parts = config.gradient_accumulation_steps
-        if config.recompute == "block":
-            for block in model.layers:
-                block.recompute()
+        model.recompute(config.recompute)
         self._state: TrainState | None = None
 
     def __call__(
@@ -61,9 +59,9 @@ class TrainStep:
         """One step on this rank's rows of a batch (see ``SampleSource.batch``); metrics as Python numbers.
 
         Metrics: loss (weighted total), lm_loss, instruction_loss, fact_loss (means over their
-        targets, over all ranks), grad_norm (unscaled, before clipping), loss_scale (the one used),
-        learning_rate (the schedule's, unless one is given), overflow (0 or 1), tokens (this rank's
-        targets with loss); with experts also those of ``expert_metrics``. The batch may hold
+        targets), tokens (targets with loss), grad_norm (unscaled, before clipping), all of them over
+        all ranks; loss_scale (the one used), learning_rate (the schedule's, unless one is given),
+        overflow (0 or 1); with experts also those of ``expert_metrics``. The batch may hold
         ``layer_factors`` (layers,), see ``dropping.py``, and ``loss_factor``, a number that the loss
         is multiplied by behind everybody's back, for fault drills. Raises DataError for ids outside
         the model's tables and for a batch larger than the first.
@@ -74,7 +72,6 @@ class TrainStep:
             self._state, self._shape = state, part_shape(batch, self.parts)
             self._run = _compiled(self.model, state, self.config, self.policy)
         rate = self._rate(state) if learning_rate is None else learning_rate
-        counts = target_counts(batch)
         layers = self.model.config.num_hidden_layers
         factors = np.asarray(batch.get("layer_factors", np.ones(layers)), np.float32)
         if factors.shape != (layers,):
@@ -82,23 +79,23 @@ class TrainStep:
         shared = (
             ms.Tensor(factors),
             ms.Tensor(float(batch.get("loss_factor", 1.0)), ms.float32),
-            ms.Tensor(counts),
+            ms.Tensor(target_counts(batch)),
         )
         cut = micro_batches(batch, self.parts, self._shape)
         start = time.perf_counter()
         told = self._run([tuple(map(ms.Tensor, part)) for part in cut], shared, ms.Tensor(rate, ms.float32))
         if first:
             self.compile_seconds = time.perf_counter() - start
-        return state, self._metrics(told, rate, int(counts[0]))
+        return state, self._metrics(told, rate)
 
     def _rate(self, state: TrainState) -> float:
         return learning_rate_at(int(state.numbers()["schedule_step"]), self.config)
 
-    def _metrics(self, told: np.ndarray, rate: float, tokens: int) -> dict[str, Any]:
+    def _metrics(self, told: np.ndarray, rate: float) -> dict[str, Any]:
         values = dict(zip(_JUDGED + _LOSSES, told.tolist()))
         values["overflow"] = int(values.pop("finite") == 0)
         del values["applied"]
-        values["learning_rate"], values["tokens"] = rate, tokens
+        values["learning_rate"], values["tokens"] = rate, round(values["tokens"])
         if self.model.has_experts:
             layers = len(self.model.config.sparse_layers)
             values |= expert_metrics(told[len(_JUDGED + _LOSSES) :].reshape(layers, -1))
@@ -134,12 +131,13 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
 
     def scaled_loss(a, b, c, d, e, f, g, factors, loss_factor, counts, scale):
         total, told = joint_loss(model, weights, (a, b, c, d, e, f, g), counts, factors, shares)
-        return total * (scale * loss_factor), ops.concat((ops.reshape(total, (1,)), told))
+        # The count is of all parts and ranks already; what they tell is added up.
+        return total * (scale * loss_factor), ops.concat((ops.stack((total, counts[0] / (parts * world))), told))
 
     gradient = ms.value_and_grad(scaled_loss, None, weights=parameters, has_aux=True)
 
     def finish(gradients, losses, learning_rate):
-        """Reduce, judge, update."""
+        """Reduce, judge, update: what is told, and what the optimizer leaves to ``finished``."""
         updates, scale, good, overflows = scalars[0], scalars[1], scalars[2], scalars[3]
         patience, in_row, schedule_step, frozen = scalars[4], scalars[5], scalars[6], scalars[7]
         gradients = optimizer.reduced(gradients)
@@ -149,11 +147,16 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
         norm = scaled_norm / divisor
         # Unscaling and clipping are one factor; exact for a scale that is a power of two.
         factor = config.max_grad_norm / ops.maximum(norm, config.max_grad_norm) / divisor
-        applied = optimizer(gradients, factor, learning_rate, updates, applied)
+        left = optimizer(gradients, factor, learning_rate, updates, applied)
         numbers = (updates + applied, next_scale, good, overflows + 1.0 - finite, patience)
         numbers += ((in_row + 1.0) * (1.0 - finite), schedule_step + 1.0 - frozen, frozen)
         ops.assign(scalars, ops.stack(numbers))
-        return ops.concat((ops.stack((norm, scale, applied, finite)), summed(losses)))
+        return (ops.concat((ops.stack((norm, scale, applied, finite)), summed(losses))),) + left
+
+    def finished(told, *left):
+        if optimizer.on_host:
+            optimizer.apply(left)
+        return told.asnumpy().astype(float)
 
     if parts == 1:
 
@@ -162,10 +165,10 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
             return finish(gradients, losses, learning_rate)
 
         compiled = ms.jit(whole)
-        return lambda cut, shared, rate: compiled(*cut[0], *shared, rate).asnumpy().astype(float)
+        return lambda cut, shared, rate: finished(*compiled(*cut[0], *shared, rate))
 
     buffers = parameters.clone("accumulated", init="zeros")
-    told = ms.Parameter(ms.Tensor(np.zeros(4 + _router_size(model), np.float32)), name="accumulated_losses")
+    told = ms.Parameter(ms.Tensor(np.zeros(len(_LOSSES) + _router_size(model), np.float32)), name="accumulated_losses")
 
     def accumulate(a, b, c, d, e, f, g, factors, loss_factor, counts):
         (_, losses), gradients = gradient(a, b, c, d, e, f, g, factors, loss_factor, summed(counts), scalars[1])
@@ -175,19 +178,22 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
         return losses
 
     def close(learning_rate):
-        out = finish(buffers, told, learning_rate)
+        return finish(buffers, told, learning_rate)
+
+    def clear():
         # Set and not multiplied by 0, which would keep an overflow's NaN.
         for buffer in buffers:
-            ops.assign(buffer, ops.zeros_like(ops.depend(buffer, out)))
-        ops.assign(told, ops.zeros_like(ops.depend(told, out)))
-        return out
+            ops.assign(buffer, ops.zeros_like(buffer))
+        ops.assign(told, ops.zeros_like(told))
 
-    add, end = ms.jit(accumulate), ms.jit(close)
+    add, end, empty = ms.jit(accumulate), ms.jit(close), ms.jit(clear)
 
     def run(cut, shared, rate):
         for part in cut:
             add(*part, *shared)
-        return end(rate).asnumpy().astype(float)
+        values = finished(*end(rate))
+        empty()
+        return values
 
     return run
 

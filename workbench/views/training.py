@@ -1,11 +1,10 @@
-"""Pictures of training: loss, memory, and the health of a run."""
+"""Pictures of training: loss, and the health of a run."""
 
 import numpy as np
 import plotly.graph_objects as go
 
 from workbench.diagnose.health import LOWER_IS_WORSE, METRICS, HealthReport
 from workbench.evaluate.perplexity import Perplexity
-from workbench.train.memory import MemoryTrace
 from workbench.views.show import BLUE, COLOURS, GREEN, GREY, ORANGE, RED, figure, rounded, thin
 
 
@@ -96,39 +95,6 @@ def scale_and_norm(rows: list[dict]) -> tuple[go.Figure, str]:
     norms = [r["grad_norm"] for r in rows if not r["overflow"]]
     text = f"{len(skipped)} of {len(rows)} steps skipped, scale {rows[0]['loss_scale']:g} → {rows[-1]['loss_scale']:g}"
     return picture, text + (f", median gradient norm {np.median(norms):.2f}" if norms else "")
-
-
-def memory_arms(traces: dict[str, MemoryTrace]) -> tuple[go.Figure, str]:
-    """Peak memory of several configurations, split into what the configuration alone explains and the rest."""
-    names = list(traces)
-    parts = ["parameters", "gradients", "optimizer"]
-    bars = [
-        go.Bar(name=part, x=names, y=rounded([traces[n].parts_mb[part] for n in names]), marker={"color": colour})
-        for part, colour in zip(parts, (BLUE, GREEN, ORANGE))
-    ]
-    rest = rounded([traces[n].activations_mb for n in names])
-    bars.append(go.Bar(name="activations and work space", x=names, y=rest, marker={"color": GREY}))
-    text = ", ".join(f"{n} {traces[n].peak_mb:.0f} MiB" for n in names)
-    return figure(*bars, title="Peak memory of a training step", y="MiB", barmode="stack"), f"peak: {text}"
-
-
-def memory_timeline(traces: dict[str, MemoryTrace], points: int = 500) -> tuple[go.Figure, str]:
-    """Allocated memory over the profiled steps; time runs slower than usual under the profiler."""
-    lines = []
-    for colour, (name, trace) in zip(COLOURS, traces.items()):
-        # The highest value of each stretch, so that thinning cannot hide the peak.
-        edges = np.unique(np.linspace(0, len(trace.seconds), min(points, len(trace.seconds)) + 1).astype(int))
-        highest = np.maximum.reduceat(trace.allocated_mb, edges[:-1])
-        lines.append(
-            go.Scatter(
-                x=rounded(trace.seconds[edges[:-1]] / max(trace.seconds[-1], 1e-9), 4),
-                y=rounded(highest, 4),
-                name=name,
-                line={"color": colour, "width": 1},
-            )
-        )
-    text = ", ".join(f"{n}: {len(t.seconds):,} allocator events" for n, t in traces.items())
-    return figure(*lines, title="Allocated memory during the steps", x="share of the recorded time", y="MiB"), text
 
 
 def chain_survival(named: dict) -> tuple[go.Figure, str]:

@@ -1,0 +1,202 @@
+"""The memory of one rank in a training step, from the settings alone: what, how much, and when it is most.
+
+    budget = memory_budget(model, train, sequence_length=128, ranks=1, device="CPU")
+    budget.peak_mb, budget.peak.name, budget.lines()
+
+State is there all the time: weights, the optimizer's moments, accumulated gradients. Everything else
+comes and goes, so the step is gone through moment by moment (the head and its loss, each layer's
+backward pass, the embedding, the update) and the largest counts. What a layer keeps is in
+``activations.py``. On the CPU the state lies in the arrays of MindSpore's tensors, not in its
+allocator: ``allocator_mb`` is what ``measure_memory`` measures, within 10 % (``tests/test_budget.py``).
+
+Not measured, and said so in ``notes``: everything on Ascend, and what follows from arithmetic
+(sharding, offload, accumulation, buckets). Not in it: the process itself, the compiler, data, and
+what kernels need for themselves. Costs nothing and imports no MindSpore.
+"""
+
+import math
+from dataclasses import dataclass
+
+from workbench.config import ModelConfig, TrainConfig
+from workbench.errors import SettingError, unknown_name
+from workbench.model.tensor_names import own_tensors, tensors_of
+from workbench.train.activations import PLAIN_ATTENTION, PLAIN_FEED_FORWARD, Activations
+
+MIB = 2**20
+_HALF_ON_CPU = "float16 on the CPU takes more than float32: products keep float32 casts of weights and operands"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is held at one moment of the step besides the state, bytes by part; ``layers`` one number a layer."""
+
+    name: str
+    gradients: int
+    layers: tuple[int, ...]
+    parts: dict[str, int]
+
+    @property
+    def total(self) -> int:
+        return self.gradients + sum(self.layers) + sum(self.parts.values())
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``state`` and the moments of a step, in bytes; ``notes`` say what was not measured."""
+
+    device: str
+    state: dict[str, int]
+    moments: tuple[Moment, ...]
+    elsewhere: dict[str, int]
+    notes: tuple[str, ...]
+
+    @property
+    def peak(self) -> Moment:
+        return max(self.moments, key=lambda moment: moment.total)
+
+    @property
+    def allocator_mb(self) -> float:
+        """MiB of everything but the state at the peak: what the CPU's allocator tells."""
+        return self.peak.total / MIB
+
+    @property
+    def peak_mb(self) -> float:
+        return self.peak_bytes / MIB
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.peak.total + sum(self.state.values())
+
+    def lines(self, by_layer: bool = True) -> dict[str, float]:
+        """MiB by part at the peak; they sum to ``peak_mb``."""
+        peak = self.peak
+        found = dict(self.state) | {"gradients": peak.gradients}
+        if by_layer:
+            found |= {f"activations, layer {i}": size for i, size in enumerate(peak.layers)}
+        else:
+            found["activations"] = sum(peak.layers)
+        return {name: size / MIB for name, size in (found | peak.parts).items() if size}
+
+
+def parameter_sizes(model: ModelConfig) -> dict[str, int]:
+    """Elements of every parameter of ``Transformer(model)`` by name; a layer norm's bias counts with its weight."""
+    shapes = {name: tensor.shape for name, tensor in tensors_of(model, "llama").items()} | own_tensors(model)
+    twice = 2 if model.norm_type == "layer_norm" else 1
+    return {n: math.prod(s) * (twice if "norm" in n and len(s) == 1 else 1) for n, s in shapes.items()}
+
+
+def parameter_count(model: ModelConfig) -> int:
+    """Parameters of ``Transformer(model)``, heads and task embedding included."""
+    return sum(parameter_sizes(model).values())
+
+
+def largest_bucket(sizes: dict[str, int], train: TrainConfig) -> int:
+    """Elements of the largest bucket of float32 gradients, as ``bucket_by`` cuts them."""
+    largest = max(sizes.values())
+    if train.bucket_by == "parameter":
+        return largest
+    if train.bucket_by == "bytes":
+        return max(largest, min(sum(sizes.values()), int(train.bucket_mb * MIB / 4)))
+    bounds = (0, *train.bucket_size_groups, largest)
+    return max(sum(n for n in sizes.values() if low < n <= high) for low, high in zip(bounds, bounds[1:]))
+
+
+def memory_budget(
+    model: ModelConfig, train: TrainConfig, sequence_length: int, ranks: int = 1, device: str = "CPU"
+) -> Budget:
+    """The budget of one of ``ranks`` ranks on ``device``. ``batch_size`` is over all ranks.
+
+    Raises SettingError for a batch that ranks and accumulation do not divide, and for what the
+    device does not compute in.
+    """
+    if device not in ("CPU", "Ascend"):
+        raise unknown_name("device", device, ("CPU", "Ascend"))
+    if device == "CPU" and train.precision == "bfloat16":
+        raise SettingError("precision='bfloat16' is not allowed with device='CPU': float32 or float16")
+    if sequence_length < 1 or ranks < 1:
+        raise SettingError(f"sequence_length={sequence_length} and ranks={ranks} are not allowed: at least 1 each")
+    parts = ranks * train.gradient_accumulation_steps
+    if train.batch_size % parts:
+        raise SettingError(
+            f"batch_size={train.batch_size} is not allowed: a multiple of ranks * gradient_accumulation_steps={parts}"
+        )
+    ascend, half = device == "Ascend", train.precision != "float32"
+    sizes = parameter_sizes(model)
+    count, bucket = sum(sizes.values()), largest_bucket(sizes, train)
+    each = 2 if ascend and half else 4  # bytes of a weight that is computed with, and of its gradient
+    shard = ranks if train.optimizer_sharding == "zero1" else 1
+    offload = train.optimizer_offload != "none"
+    state = {"parameters": count * each}
+    if each == 2 or shard > 1:
+        state["master weights"] = -(-count * 4 // shard)
+    moments_bytes = -(-count * 8 // shard)
+    if not offload:
+        state["optimizer moments"] = moments_bytes
+    if train.gradient_accumulation_steps > 1:
+        state["accumulated gradients"] = count * 4
+    if offload:
+        state["staging"] = 2 * 2 * 4 * -(-bucket // shard)  # two sets, both moments
+    if ranks > 1:
+        state["communication"] = 2 * bucket * 4  # the flat bucket and what comes back
+    activations = Activations(model, train, train.batch_size // parts, sequence_length, ascend)
+    elsewhere = {f"moments on {train.optimizer_offload}": moments_bytes} if offload else {}
+    moments = _moments(activations, {name: n * each for name, n in sizes.items()})
+    return Budget(device, state, moments, elsewhere, _notes(train, ranks, device))
+
+
+def _moments(of: Activations, gradients: dict[str, int]) -> tuple[Moment, ...]:
+    """The moments that can be the peak, in the order in which they come."""
+    model, kind, layers = of.model, of.train.recompute, range(of.model.num_hidden_layers)
+    table = gradients["model.embed_tokens.weight"]
+    own = [sum(n for name, n in gradients.items() if name.startswith(f"model.layers.{k}.")) for k in layers]
+    total, shared = sum(gradients.values()), of.shared()
+    kept, casts = [of.kept(k) for k in layers], [of.weight_casts(k) for k in layers]
+    # Recomputed in a block, a weight is cast there.
+    early = casts if kind not in ("block", "whole") else [0] * len(casts)
+    around, passing = of.head()
+    head = {"shared by the layers": shared + sum(early), "head": around, "logits and loss": passing}
+    found = [Moment("the head and its loss", 0, tuple(kept), head)]
+    for k in reversed(layers):
+        full = of.layer(k, kind in PLAIN_ATTENTION, kind in PLAIN_FEED_FORWARD)
+        held = [*kept[:k], 0, *[0] * (len(kept) - k - 1)]
+        shares = shared
+        if kind == "whole":  # everything was computed again, and the mask is needed no more
+            held = [sum(of.layer(j, True, True).values()) if j < k else 0 for j in layers]
+            shares -= 0 if of.flash else of.scores * len({model.window_of(j) for j in layers})
+        done = sum(own[k + 1 :]) + table
+        for part, there, work in (
+            ("feed-forward", sum(full.values()), of.feed_forward_backward(k)),
+            ("attention", full["attention"], of.attention_backward(k)),
+        ):
+            held[k] = there
+            besides = {"shared by the layers": shares + sum(early[:k]) + casts[k], "work space": work}
+            found.append(Moment(f"backward of layer {k}, {part}", done, tuple(held), besides))
+        # By then the gradients of this layer's feed-forward part are there too; small beside the rest.
+    # Tied, the head's gradient and the embedding's meet in a third array.
+    meeting = table if model.tie_word_embeddings else 0
+    nothing = tuple(0 for _ in layers)
+    found.append(Moment("the embedding's gradient", total + meeting, nothing, {"work space": meeting}))
+    # The optimizer's kernel works in place and yet allocates its three outputs. Gradients go one by one.
+    left, largest = total, 0
+    for size in gradients.values():
+        left, largest = left - size, max(largest, left + 3 * size)
+    found.append(Moment("the update", total, nothing, {"work space": largest - total}))
+    return tuple(found)
+
+
+def _notes(train: TrainConfig, ranks: int, device: str) -> tuple[str, ...]:
+    arithmetic = {
+        "optimizer_sharding": train.optimizer_sharding != "none",
+        "optimizer_offload": train.optimizer_offload != "none",
+        "gradient_accumulation_steps": train.gradient_accumulation_steps > 1,
+        "ranks": ranks > 1,
+    }
+    named = ", ".join(name for name, on in arithmetic.items() if on)
+    found = [f"not measured, from arithmetic: {named}"] if named else []
+    if device == "Ascend":
+        found.append("not measured: nothing here was run on Ascend")
+    elif train.precision != "float32":
+        found.append(_HALF_ON_CPU)
+    if train.kernels == "native":
+        found.append("not measured: kernels=native is counted as stock, which keeps more")
+    return tuple(found)
