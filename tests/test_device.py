@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from workbench.device import DEVICES, ranks, use_device
+from workbench.device import DEVICES, check_joined, join_ranks, leave_ranks, ranks, use_device
 from workbench.errors import SettingError
 
 
@@ -76,3 +76,16 @@ def test_ranks_are_those_of_msrun(monkeypatch):
     monkeypatch.setenv("RANK_ID", "3")
     monkeypatch.setenv("MS_WORKER_NUM", "4")
     assert ranks() == (3, 4)
+
+
+def test_without_msrun_there_is_nothing_to_join_or_to_leave(monkeypatch):
+    monkeypatch.delenv("MS_ROLE", raising=False)
+    assert join_ranks() == (0, 1)
+    check_joined()
+    leave_ranks()
+
+
+def test_the_way_to_leave_exists_in_this_mindspore():
+    from workbench.device import _finalize_cluster
+
+    assert callable(_finalize_cluster())

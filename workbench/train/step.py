@@ -29,7 +29,7 @@ import numpy as np
 from mindspore import ops
 
 from workbench.config import TrainConfig
-from workbench.device import ranks
+from workbench.device import check_joined, ranks
 from workbench.errors import DataError
 from workbench.model.batch import check_batch
 from workbench.model.transformer import Transformer
@@ -123,6 +123,7 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
     weights = (config.lm_weight, config.instruction_weight, config.fact_weight)
     parameters, optimizer, scalars = state.parameters, state.optimizer, state.scalars
     parts, world = config.gradient_accumulation_steps, ranks()[1]
+    check_joined()
     all_reduce = ops.AllReduce() if world > 1 else None
     shares = router_shares(model, parts * world)
 
