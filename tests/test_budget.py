@@ -162,12 +162,12 @@ def test_buckets_by_every_rule():
 def test_seven_billion_parameters_need_sixteen_bytes_each():
     assert parameter_count(SEVEN_BILLION) == pytest.approx(6.74e9, rel=0.001)
     fits = {fit.name: fit for fit in large_model_table()}
-    plain = fits["float16"]
+    plain = fits["float16, nothing recomputed"]
     assert plain.state_gb == pytest.approx(14 * 6.74, rel=0.001)  # and 2 bytes of gradient that come and go
     assert plain.state_gb + 2 * 6.74 > 107 and plain.fits == (False, False, False)
     assert not any(fit.fits[0] for fit in fits.values())  # weights and gradients alone are 27 GB
-    assert fits["+ zero1 over 64 ranks"].fits == (False, True, True)
-    assert fits["+ zero1 over 8 ranks"].fits == (False, False, True)
+    assert fits["block, zero1 over 64 ranks"].fits == (False, True, True)
+    assert fits["block, zero1 over 8 ranks"].fits == (False, False, True)
 
 
 @pytest.mark.parametrize(
