@@ -38,7 +38,7 @@ def test_parameters_are_counted_as_the_model_has_them(config):
 
 def test_recompute_lowers_the_measured_peak():
     arms, traces = recompute_arms(WIDE, TRAIN, 64, rounds=1, kinds=("none", "block"))
-    assert arms["block"].peak_mb < 0.6 * arms["none"].peak_mb
+    assert arms["block"].peak_mb < 0.8 * arms["none"].peak_mb
     for kind, trace in traces.items():
         assert arms[kind].peaks_mb == (trace.peak_mb,) and len(trace.step_seconds) > 1
         assert trace.peak_mb == pytest.approx(trace.allocated_mb.max())
