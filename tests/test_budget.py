@@ -1,5 +1,6 @@
 """The budget of a step: against the allocator's measured peak, against sums by hand, and as a table."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -15,11 +16,14 @@ from workbench.errors import SettingError
 from workbench.model.attend import pieces
 from workbench.model.experts import block_count, block_rows, capacity
 from workbench.model.families import to_hf
+from workbench.model.transformer import Transformer
 from workbench.run_folder import write_json
 from workbench.train.activations import CHUNK, HEAD_CHUNK, Activations, chunks
-from workbench.train.budget import largest_bucket, memory_budget, parameter_count, parameter_sizes
+from workbench.train.budget import largest_bucket, memory_budget, parameter_count, parameter_shapes
 from workbench.train.large_models import SEVEN_BILLION, large_model_table
 from workbench.train.memory import KINDS, measure_memory
+from workbench.train.reducing import plan_of
+from workbench.train.state import TrainState
 
 BASE = ModelConfig(
     vocab_size=512,
@@ -131,8 +135,7 @@ def test_sharding_and_offload_by_hand():
     count, train = parameter_count(WIDE), TrainConfig(batch_size=8)
     plain = memory_budget(WIDE, train, 32).state
     assert plain == {"parameters": 4 * count, "optimizer moments": 8 * count}
-    bucket = largest_bucket(parameter_sizes(WIDE), train)
-    assert bucket == count  # all fit into 25 MiB
+    bucket = count  # all fit into 25 MiB
     shared = memory_budget(WIDE, replace(train, optimizer_sharding="zero1"), 32, ranks=4)
     assert shared.state == {
         "parameters": 4 * count,
@@ -141,22 +144,23 @@ def test_sharding_and_offload_by_hand():
         "communication": 8 * bucket,
     }
     assert "not measured, from arithmetic: optimizer_sharding, ranks" in shared.notes
+    state = TrainState.fresh(Transformer(WIDE, 0), replace(train, optimizer_offload="host"))
+    staged = state.optimizer.resident_bytes()["device"]
     away = memory_budget(WIDE, replace(train, optimizer_offload="host", gradient_accumulation_steps=2), 32)
-    assert away.state == {"parameters": 4 * count, "accumulated gradients": 4 * count, "staging": 16 * bucket}
+    assert away.state == {"parameters": 4 * count, "accumulated gradients": 4 * count, "staging": staged}
     assert away.elsewhere == {"moments on host": 8 * count}
     half = memory_budget(WIDE, replace(train, precision="bfloat16"), 32, device="Ascend")
     assert sum(half.state.values()) == 14 * count and half.moments[-1].gradients == 2 * count
     assert any("nothing here was run on Ascend" in note for note in half.notes)
 
 
-def test_buckets_by_every_rule():
-    sizes = {"a": 10, "b": 1000, "c": 2000, "d": 70000, "e": 2_000_000, "f": 3_000_000}
-    train = TrainConfig()
-    assert largest_bucket(sizes, replace(train, bucket_by="parameter")) == 3_000_000
-    assert largest_bucket(sizes, replace(train, bucket_by="size_groups")) == 5_000_000
-    assert largest_bucket(sizes, replace(train, bucket_mb=8.0)) == 3_000_000
-    assert largest_bucket(sizes, replace(train, bucket_mb=16.0)) == 4 * 2**20
-    assert largest_bucket(sizes, replace(train, bucket_mb=900.0)) == sum(sizes.values())
+@pytest.mark.parametrize("rule", ["bytes", "size_groups", "parameter"])
+@pytest.mark.parametrize("megabytes", [0.001, 0.1, 25.0])
+def test_the_largest_bucket_is_that_of_the_plan(rule, megabytes):
+    train = TrainConfig(bucket_by=rule, bucket_mb=megabytes, bucket_size_groups=(64, 1024))
+    sizes = [math.prod(shape) for shape in parameter_shapes(WIDE).values()]
+    plan = plan_of(Transformer(WIDE, 0).trainable_params(), train)
+    assert largest_bucket(sizes, train) == max(bucket.elements for bucket in plan)
 
 
 def test_seven_billion_parameters_need_sixteen_bytes_each():

@@ -14,7 +14,7 @@ from workbench.data.sources import random_batch
 from workbench.model.transformer import Transformer
 from workbench.train.dropping import drop, layer_factors
 from workbench.train.losses import joint_loss, target_counts
-from workbench.train.step import INPUTS
+from workbench.train.micro_batches import INPUTS
 from tests.tiny_model import TINY
 
 FOUR = replace(TINY, num_hidden_layers=4, layer_dropout=0.25, initializer_range=0.3)

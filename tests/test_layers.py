@@ -12,7 +12,7 @@ LEVELS = [
     ("settings",),
     ("model_config",),
     ("config", "run_folder", "progress"),
-    ("device",),
+    ("device", "launching"),
     ("data",),
     ("model",),
     ("evaluate",),

@@ -64,7 +64,8 @@ from workbench.config import ModelConfig, TrainConfig
 from workbench.data.sources import random_batch
 from workbench.device import use_device
 from workbench.model.transformer import Transformer
-from workbench.train.step import TrainState, TrainStep
+from workbench.train.state import TrainState
+from workbench.train.step import TrainStep
 
 use_device("CPU")
 config = ModelConfig(**json.loads(sys.argv[1]))

@@ -14,7 +14,7 @@ from workbench.model.transformer import Transformer
 from workbench.train.dropping import drop
 from workbench.train.losses import joint_loss, target_counts
 from workbench.train.memory import KINDS
-from workbench.train.step import INPUTS
+from workbench.train.micro_batches import INPUTS
 
 DENSE = ModelConfig(
     vocab_size=64,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.config import TrainConfig
-from workbench.train.scaling import article_policy, next_scale, simulate_limit
+from workbench.train.scaling import article, dynamic, simulate_limit
 
 
 def config(init=1024.0, window=3, **values):
@@ -38,7 +38,7 @@ def test_growth_stops_at_the_ceiling():
 def test_an_overflow_resets_the_count_of_good_steps():
     overflow = [False, False, True, False, False, False]
     assert simulate(overflow, config()).scale.tolist() == [1024, 1024, 1024, 512, 512, 512]
-    assert next_scale(512.0, 2.0, 1.0, config()) == (1024.0, 0.0)
+    assert dynamic(512.0, 2.0, 1.0, 1.0, config()) == (1024.0, 0.0, 1.0, 512.0, 1.0)
 
 
 @settings(max_examples=100, deadline=None)
@@ -57,8 +57,15 @@ def test_a_scale_is_skipped_exactly_when_it_is_above_the_limit():
     assert np.array_equal(trace.skipped, trace.scale > limit)
 
 
-def test_the_articles_policy_unscales_by_another_scale_than_it_used():
-    trace, wrong = article_policy(np.full(5, np.inf), init=256.0)
+def test_the_articles_policy_unscales_by_another_scale_than_it_used_and_never_skips():
+    trace = simulate_limit(np.full(5, np.inf), config(init=256.0), article)
     assert trace.scale.tolist() == [256, 512, 1024, 1024, 1024]
-    assert wrong.tolist() == [0.5, 0.5, 1.0, 1.0, 1.0]
-    assert article_policy(np.full(1, np.inf), init=4096.0)[1][0] == pytest.approx(4.0)
+    assert trace.wrong_by.tolist() == [0.5, 0.5, 1.0, 1.0, 1.0]
+    assert simulate_limit(np.full(1, np.inf), config(init=4096.0), article).wrong_by[0] == pytest.approx(4.0)
+    assert not simulate_limit(np.zeros(3), config(), article).skipped.any()
+
+
+def test_hysteresis_lets_the_first_overflows_pass_and_is_full_again_after_growth():
+    trace = simulate([True, True, True, False, False, True, True, False], config(window=2, loss_scale_hysteresis=2))
+    # The first is forgiven, the next two are not; two good steps grow the scale; then one is forgiven again.
+    assert trace.scale.tolist() == [1024, 1024, 512, 256, 256, 512, 512, 256]

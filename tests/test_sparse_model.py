@@ -15,7 +15,9 @@ from workbench.model import transformer
 from workbench.model.generate import generate
 from workbench.model.transformer import Transformer
 from workbench.train.losses import joint_loss, target_counts
-from workbench.train.step import INPUTS, TrainState, TrainStep
+from workbench.train.micro_batches import INPUTS
+from workbench.train.state import TrainState
+from workbench.train.step import TrainStep
 
 SPARSE = replace(TINY, num_hidden_layers=3, num_experts=4, mlp_only_layers=(1,), initializer_range=0.2)
 

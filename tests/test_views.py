@@ -23,7 +23,7 @@ from workbench.model.mask_forms import chunks
 from workbench.train.budget import memory_budget
 from workbench.train.large_models import large_model_table
 from workbench.train.memory import Arm, MemoryTrace
-from workbench.views import data, diagnosis, masks, memory, text, training
+from workbench.views import data, diagnosis, masks, memory, scaling, text
 from workbench.views import show as room
 from workbench.views.panels import Panel, slider
 
@@ -86,7 +86,7 @@ def test_marked_changes_show_what_went_escaped_and_whole():
 
 def test_scale_policies_mark_every_skipped_step():
     trace = simulate_limit(np.where(np.arange(500) % 97 == 0, 0.0, np.inf), TrainConfig())
-    picture, text = training.scale_policies({"standard": trace})
+    picture, text = scaling.scale_policies({"standard": trace})
     assert list(picture.data[1].x) == [i + 1 for i in range(0, 500, 97)]
     assert "standard: 6 of 500 steps skipped" in text
 

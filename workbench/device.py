@@ -2,12 +2,22 @@
 
 The only file that knows that there are two kinds of device. The CPU with float32 is the default
 and is what everything is tested on. What is chosen for Ascend here has not been run on Ascend.
-This file reads the environment that ``msrun`` sets; it starts no cluster and seeds nothing.
+This file reads the environment that ``msrun`` sets, joins the cluster that it started and leaves it;
+it starts none and seeds nothing.
+
+    with joined_ranks() as (rank, world):     under msrun; (0, 1) without it
+        ...                                   collectives work from here on
+
+Leaving costs up to three seconds (a worker tells the scheduler, which answers at its next beat).
 """
 
+import ctypes
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Iterator
 
 from workbench.errors import SettingError, unknown_name
 
@@ -61,7 +71,8 @@ def use_device(name: str = "CPU") -> Device:
     ms.set_context(mode=ms.PYNATIVE_MODE)
     if name == "Ascend":
         ms.set_deterministic(True)  # not run on Ascend; the CPU has no such switch to turn
-    _start_quietly()
+    if "MS_ROLE" not in os.environ:  # else joining comes first: a scheduler that has computed cannot end cleanly
+        _start_quietly()
     return DEVICES[name]
 
 
@@ -93,3 +104,73 @@ def ranks() -> tuple[int, int]:
     if os.environ.get("MS_ROLE") != "MS_WORKER":
         return 0, 1
     return int(os.environ.get("RANK_ID", "0")), int(os.environ.get("MS_WORKER_NUM", "1"))
+
+
+def join_ranks() -> tuple[int, int]:
+    """Join the cluster of ``msrun`` and return ``(rank, world size)``; without ``msrun`` ``(0, 1)`` and nothing done.
+
+    Call it after ``use_device`` and before anything else is computed. ``msrun`` runs the same program
+    as a scheduler too: in that process this does not return, it ends the process with the job.
+    """
+    if "MS_ROLE" not in os.environ:
+        return 0, 1
+    from mindspore import communication
+
+    _finalize_cluster()  # that leaving is possible is known before the work is done
+    communication.init()
+    if os.environ["MS_ROLE"] == "MS_SCHED":
+        sys.exit(0)
+    os.environ["RANK_ID"] = str(communication.get_rank())  # over several machines it is assigned just now
+    _start_quietly()
+    return ranks()
+
+
+def leave_ranks() -> None:
+    """Tell the scheduler that this rank is done. Nothing can be sent to other ranks afterwards.
+
+    A process that ends without it in any way but its own normal end (a notebook's kernel is
+    stopped from outside) is waited for: 30 s later the scheduler calls the whole job failed.
+    """
+    if _joined():
+        _finalize_cluster()()
+
+
+@contextmanager
+def joined_ranks() -> Iterator[tuple[int, int]]:
+    """``join_ranks`` and, whatever happens meanwhile, ``leave_ranks``."""
+    here = join_ranks()
+    try:
+        yield here
+    finally:
+        leave_ranks()
+
+
+def check_joined() -> None:
+    """Raise SettingError for one of several ranks that has not joined them; its first collective would crash it."""
+    rank, world = ranks()
+    if world > 1 and not _joined():
+        raise SettingError(
+            f"this is rank {rank} of {world}, but it has not joined the others: "
+            "call workbench.device.join_ranks() before a TrainState is made"
+        )
+
+
+def _joined() -> bool:
+    if "mindspore" not in sys.modules:
+        return False
+    from mindspore.communication import GlobalComm
+
+    return GlobalComm.INITED
+
+
+def _finalize_cluster():
+    """MindSpore's own function for leaving, which only the end of its process calls.
+
+    Nothing of its Python interface does (tried with 2.10 on 2026-11-30: ``release``,
+    ``destroy_process_group`` and ``_finalize_comm`` leave the scheduler waiting), so it is taken
+    from the library under its C++ name.
+    """
+    import mindspore
+
+    library = ctypes.CDLL(str(Path(mindspore.__file__).parent / "lib" / "libmindspore_cluster.so"))
+    return library._ZN9mindspore11distributed15FinalizeClusterEv

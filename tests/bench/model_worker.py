@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 
 BATCHES = 4
-ARMS = ("ours", "eager", "compile")
 
 
 def weights(shape: dict) -> dict[str, np.ndarray]:
@@ -114,13 +113,15 @@ def theirs(shape: dict, rows: int, length: int, threads: int, compiled: bool) ->
     return step
 
 
-def main(arm: str, path: str) -> None:
-    """Build ``arm``, say so, and answer lines until "end"."""
+def serve(build: Callable[[dict], Callable[[int], float]], path: str) -> None:
+    """Build the step of the job in file ``path``, say so, and answer lines until "end".
+
+    A step with an attribute ``allocator_mb`` is asked for it at the end.
+    """
     job = json.loads(Path(path).read_text())
     start = time.perf_counter()
-    sizes = job["shape"], job["rows"], job["length"], job["threads"]
-    step = ours(*sizes) if arm == "ours" else theirs(*sizes, compiled=arm == "compile")
-    say({"built_seconds": time.perf_counter() - start})
+    step = build(job)
+    say({"built_seconds": time.perf_counter() - start} | getattr(step, "told", {}))
     spent, done = processor_seconds(), 0
     for line in sys.stdin:
         if line.strip() == "end":
@@ -134,7 +135,18 @@ def main(arm: str, path: str) -> None:
             done += 1
         spent = processor_seconds()
         say({"seconds": seconds, "losses": losses, "idle_processor_seconds": idle})
-    say({"peak_resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024})
+    peaks = {"peak_resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    if hasattr(step, "allocator_mb"):
+        peaks["peak_allocator_mb"] = step.allocator_mb()
+    say(peaks)
+
+
+def main(arm: str, path: str) -> None:
+    def build(job: dict) -> Callable[[int], float]:
+        sizes = job["shape"], job["rows"], job["length"], job["threads"]
+        return ours(*sizes) if arm == "ours" else theirs(*sizes, compiled=arm == "compile")
+
+    serve(build, path)
 
 
 def processor_seconds() -> float:

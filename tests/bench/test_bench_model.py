@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.bench import model, model_worker
+from tests.bench import model, model_worker, rounds
 from workbench.errors import DataError, SettingError
 
 JOB = {"rows": 2, "length": 16, "threads": 1}
@@ -16,39 +16,39 @@ def arm(losses, *rounds):
 
 def test_ratios_are_of_medians_with_the_spread_of_rounds():
     told = {"ours": arm([1, 1, 1], [1.0, 1.0, 9.0], [2.0]), "torch eager": arm([1, 1, 1], [2.0], [3.0, 3.0, 1.0])}
-    by_round = model.medians(told)
+    by_round = rounds.medians(told)
     assert by_round == {"ours": [1.0, 2.0], "torch eager": [2.0, 3.0]}
     expected = {"of_medians": 1.667, "lowest": 1.5, "median": 1.75, "highest": 2.0}
-    assert model.ratios(by_round) == {"torch eager": expected}
+    assert rounds.ratios(by_round) == {"torch eager": expected}
 
 
 @pytest.mark.parametrize("other", [1.001, float("nan")])
 def test_arms_that_compute_something_else_are_refused(other):
     with pytest.raises(DataError, match="the arms differ"):
-        model.largest_difference({"ours": arm([1.0, 1.0], [1.0]), "torch eager": arm([1.0, other], [1.0])})
+        rounds.largest_difference({"ours": arm([1.0, 1.0], [1.0]), "torch eager": arm([1.0, other], [1.0])})
 
 
 def test_impossible_counts_are_refused():
     with pytest.raises(SettingError, match="--steps 0"):
-        model.arguments(["--out", "x.json", "--steps", "0"])
+        rounds.arguments("x", "", ["--out", "x.json", "--steps", "0"])
 
 
 def test_a_worker_that_dies_is_named(tmp_path):
     (tmp_path / "job.json").write_text(json.dumps({}))
     with pytest.raises(DataError, match="torch eager ended with 1.*shape"):
-        model.Worker("torch eager", "eager", {}, tmp_path / "job.json", 1).ask()
+        rounds.Worker("torch eager", model.WORKER, "eager", {}, tmp_path / "job.json", 1).ask()
 
 
 def test_weights_are_the_same_in_every_process_and_named_as_transformers_does():
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    given = model_worker.weights(model.TINY)
-    names = {name: tuple(p.shape) for name, p in LlamaForCausalLM(LlamaConfig(**model.TINY)).named_parameters()}
+    given = model_worker.weights(rounds.TINY)
+    names = {name: tuple(p.shape) for name, p in LlamaForCausalLM(LlamaConfig(**rounds.TINY)).named_parameters()}
     assert {name: values.shape for name, values in given.items()} == names
-    assert (given["lm_head.weight"] == model_worker.weights(model.TINY)["lm_head.weight"]).all()
+    assert (given["lm_head.weight"] == model_worker.weights(rounds.TINY)["lm_head.weight"]).all()
 
 
 def test_losses_of_ours_and_of_torch_agree(tmp_path):
-    told = model.run(model.arms(switch=False, compile_too=False), {"shape": model.TINY} | JOB, 1, 1)
-    assert model.largest_difference(told) < 1e-5
+    told = rounds.run(model.WORKER, model.arms(switch=False, compile_too=False), {"shape": rounds.TINY} | JOB, 1, 1)
+    assert rounds.largest_difference(told) < 1e-5
     assert "peak_allocator_mb" in told["ours"]

@@ -20,6 +20,8 @@ from workbench.config import ModelConfig
 from workbench.model.attend import LeanAttend, attend
 from workbench.model.flash import flash_attend, flash_attend_packed
 from workbench.model.linear import Linear
+from workbench.model.native.chunks import NativeAttend
+from workbench.model.native.cells import Kernels, NativeRotate, NativeSwap
 from workbench.model.norm import RMSNorm
 from workbench.model.rotary import rotate
 
@@ -52,7 +54,12 @@ class Attention(nn.Cell):
             self.q_norm = RMSNorm(self.head_size, config.rms_norm_eps)
             self.k_norm = RMSNorm(self.head_size, config.rms_norm_eps)
         self.compute_dtype, self.flash_attention, self.windowed = compute_dtype, flash_attention, window > 0
-        self.attend, self.by_hand = LeanAttend(self.heads, self.groups, window), True
+        self.attend, self.by_hand, self.native = LeanAttend(self.heads, self.groups, window), True, False
+
+    def use_kernels(self, kernels: Kernels) -> None:
+        lean, self.native = self.attend, True
+        self.attend = NativeAttend(lean.heads, lean.groups, lean.window, lean.chunk, kernels)
+        self.rotate_native, self.swap_native = NativeRotate(kernels), NativeSwap(kernels)
 
     def project(self, x, batch, cos_query, sin_query, cos_key, sin_key):
         """x (N, D) -> query (B*K, G*S, C), key and value (B*K, S, C), rotated and scaled."""
@@ -64,23 +71,34 @@ class Attention(nn.Cell):
         query = ops.reshape(query, (batch, length, self.heads, self.head_size))
         key = ops.reshape(key, (batch, length, self.groups, self.head_size))
         value = ops.reshape(value, (batch, length, self.groups, self.head_size))
-        query = rotate(query, cos_query, sin_query)
-        key = rotate(key, cos_key, sin_key)
+        query = self.rotated(query, cos_query, sin_query)
+        key = self.rotated(key, cos_key, sin_key)
+        value = self.swapped(value)
         # Head h reads key head h // G, so the G queries of a key head lie side by side.
         query = self.by_group(query, batch, self.heads * length // self.groups)
         return query, self.by_group(key, batch, length), self.by_group(value, batch, length)
 
     def by_group(self, x, batch, rows):
-        """(B, S, heads, C) -> (B*K, rows, C) in the compute type."""
-        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (batch * self.groups, rows, self.head_size))
-        return ops.cast(x, self.compute_dtype)
+        """(B, heads, S, C) -> (B*K, rows, C) in the compute type."""
+        return ops.cast(ops.reshape(x, (batch * self.groups, rows, self.head_size)), self.compute_dtype)
+
+    def rotated(self, x, cos, sin):
+        """(B, S, heads, C) -> (B, heads, S, C)."""
+        if self.native and self.by_hand:
+            return self.rotate_native(x, cos, sin)
+        return ops.transpose(rotate(x, cos, sin), (0, 2, 1, 3))
+
+    def swapped(self, x):
+        """The second and third axis of four change places."""
+        if self.native and self.by_hand:
+            return self.swap_native(x)
+        return ops.transpose(x, (0, 2, 1, 3))
 
     def merge(self, context, batch):
         """(B*K, G*S, C) -> (N, H*C)."""
         length = context.shape[1] * self.groups // self.heads
         context = ops.reshape(ops.cast(context, ms.float32), (batch, self.heads, length, self.head_size))
-        context = ops.transpose(context, (0, 2, 1, 3))
-        return ops.reshape(context, (batch * length, self.heads * self.head_size))
+        return ops.reshape(self.swapped(context), (batch * length, self.heads * self.head_size))
 
     def construct(self, x, batch, cos_query, sin_query, cos_key, sin_key, mask, seen, position_ids, segment_ids):
         """x (N, D) -> (N, D); position_ids and segment_ids int32 (B, S).

@@ -54,9 +54,10 @@ def model_of(
     seed: int,
     compute_dtype: str = "float32",
     flash_attention: bool = False,
+    kernels: str = "stock",
 ) -> Transformer:
     """The model of ``config`` with ``weights``; heads and task embedding that are not among them are fresh."""
-    model = Transformer(config, seed, compute_dtype, flash_attention)
+    model = Transformer(config, seed, compute_dtype, flash_attention, kernels)
     parameters = model.trainable_params()
     fresh = own_tensors(config).keys() - weights.keys()
     set_weights(parameters, dict(weights) | {p.name: p.asnumpy() for p in parameters if p.name in fresh})

@@ -10,6 +10,7 @@ import numpy as np
 from mindspore import nn
 
 from workbench.model.linear import Linear
+from workbench.model.native.cells import Kernels, NativeGated
 from workbench.model.swiglu import Gated, gated
 
 
@@ -24,6 +25,9 @@ class SwiGLU(nn.Cell):
         self.up_proj = Linear(size, inner, scale, rng, compute_dtype, bias)
         self.down_proj = Linear(inner, size, scale, rng, compute_dtype, bias)
         self.gated, self.by_hand = Gated(), True
+
+    def use_kernels(self, kernels: Kernels) -> None:
+        self.gated = NativeGated(kernels)
 
     def construct(self, x):
         gate, up = self.gate_proj(x), self.up_proj(x)

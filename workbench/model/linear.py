@@ -13,8 +13,8 @@ from mindspore import nn, ops
 class Linear(nn.Cell):
     """``x @ weight^T + bias``: (N, in) -> (N, out); weight (out, in) as in torch, bias (out,) or none.
 
-    With ``compute_dtype`` float16 both operands are cast for the product and the result is cast
-    back to float32; the bias is added in float32.
+    With another ``compute_dtype`` than float32 both operands are cast for the product and the result
+    is cast back to float32; the bias is added in float32.
     """
 
     def __init__(

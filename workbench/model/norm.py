@@ -14,6 +14,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from workbench.config import ModelConfig
+from workbench.model.native.cells import Kernels, NativeNormalize
 
 
 def rms_norm(x, weight, epsilon):
@@ -60,6 +61,9 @@ class RMSNorm(nn.Cell):
         self.weight = ms.Parameter(ms.Tensor(np.ones(size, np.float32)), name="weight")
         self.epsilon, self.by_hand = epsilon, True
         self.normalize = Normalize(epsilon)
+
+    def use_kernels(self, kernels: Kernels) -> None:
+        self.normalize = NativeNormalize(self.epsilon, kernels)
 
     def construct(self, x):
         exact = ops.cast(x, ms.float32)

@@ -15,18 +15,24 @@ No dropout of activations: a recomputed block would draw another mask (and one-e
 uses none). Layers and task ids can be dropped, see ``train/dropping.py``. The loss is not computed here.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import mindspore as ms
 from mindspore import nn, ops
 
 from workbench.config import ModelConfig, require
-from workbench.model.block import Block
+from workbench.device import DEVICES
+from workbench.model.decoder import Decoder
 from workbench.model.flash import document_ends
 from workbench.model.head_loss import HeadLoss, LogitsLoss
-from workbench.model.linear import Embedding, Linear, TaskAwareEmbedding, linear
+from workbench.model.linear import Linear, TaskAwareEmbedding, linear
 from workbench.model.mask_forms import additive_mask
 from workbench.model.masks import Mask
-from workbench.model.norm import make_norm
+from workbench.model.native import use_kernels
+from workbench.model.native.chunks import NativeHeadLoss
+from workbench.model.native.cells import Kernels
+from workbench.model.precision import check_precision
 from workbench.model.rotary import rotary_table
 
 _RECOMPUTE = ("none", "attention", "feed_forward", "block", "whole")
@@ -37,80 +43,29 @@ def _count(stop):
     return ops.cast(ops.range(0, stop, 1), ms.int32)
 
 
-class Decoder(nn.Cell):
-    """Embeddings, blocks and the final norm; ``model.`` in Hugging Face's names."""
-
-    def __init__(
-        self, config: ModelConfig, rng: np.random.Generator, compute_dtype: ms.dtype, flash_attention: bool
-    ) -> None:
-        super().__init__()
-        self.embed_tokens = Embedding(config.vocab_size, config.hidden_size, config.initializer_range, rng)
-        self.layers = nn.CellList(
-            [Block(config, i, rng, compute_dtype, flash_attention) for i in range(config.num_hidden_layers)]
-        )
-        self.norm = make_norm(config)
-        self.sparse_of = tuple(config.is_sparse(layer) for layer in range(config.num_hidden_layers))
-        windows = [config.window_of(layer) for layer in range(config.num_hidden_layers)]
-        self.mask_of = tuple(sorted(set(windows)).index(w) for w in windows)
-
-    def construct(
-        self,
-        x,
-        batch,
-        cos_query,
-        sin_query,
-        cos_key,
-        sin_key,
-        seen,
-        position_ids,
-        segment_ids,
-        real,
-        layer_factors,
-        *masks,
-    ):
-        """All blocks, without embeddings and norm: x (N, D) -> (N, D), with experts the router's (M, E + 3) beside it.
-
-        ``masks`` holds one for each window that occurs, the smallest first; the rest as in ``Block``.
-        """
-        told = ()
-        for index, block in enumerate(self.layers):
-            out = block(
-                x,
-                batch,
-                cos_query,
-                sin_query,
-                cos_key,
-                sin_key,
-                masks[self.mask_of[index]],
-                seen,
-                position_ids,
-                segment_ids,
-                real,
-                layer_factors[index],
-            )
-            if self.sparse_of[index]:
-                x = out[0]
-                told = told + (out[1],)
-            else:
-                x = out
-        return (x, ops.stack(told)) if told else x
-
-
 class Transformer(nn.Cell):
     """The model. ``seed`` names the initial weights, ``compute_dtype`` the type of matrix products.
 
-    ``compute_dtype`` is "float32" or "float16"; parameters, norms and softmax are float32 in both,
-    and every matrix product returns float32. ``flash_attention`` takes Ascend's fused kernel
-    (``device.flash_attention``), which computes in float16. Raises SettingError for another type.
+    ``compute_dtype`` is a precision of ``precision.py``, which lists what is computed in it; every
+    matrix product returns float32. ``flash_attention`` takes Ascend's fused kernel
+    (``device.flash_attention``), which knows no float32. ``kernels`` "native" asks for those of
+    ``model/native``; the attributes ``kernels`` and ``kernels_said`` are what was got, and why.
+    Raises SettingError for a type that the device in use cannot compute in, for another name, and
+    for native kernels on another device than the CPU.
     """
 
     def __init__(
-        self, config: ModelConfig, seed: int, compute_dtype: str = "float32", flash_attention: bool = False
+        self,
+        config: ModelConfig,
+        seed: int,
+        compute_dtype: str = "float32",
+        flash_attention: bool = False,
+        kernels: str = "stock",
     ) -> None:
         super().__init__()
-        require(compute_dtype in ("float32", "float16"), "precision", compute_dtype, "float32 or float16")
-        fits = not flash_attention or compute_dtype == "float16"
-        require(fits, "precision", compute_dtype, "flash attention needs float16")
+        check_precision(
+            compute_dtype, replace(DEVICES[ms.get_context("device_target")], flash_attention=flash_attention)
+        )
         self.config, self.flash_attention = config, flash_attention
         self.compute_dtype = getattr(ms, compute_dtype)
         rng = np.random.default_rng(seed)
@@ -130,6 +85,10 @@ class Transformer(nn.Cell):
         windows = sorted({config.window_of(layer) for layer in range(config.num_hidden_layers)})
         self.masks = tuple(Mask("sliding", window=w) if w else Mask() for w in windows)
         self.recomputed = "none"
+        self.kernels, self.kernels_said = use_kernels(self, kernels)
+
+    def use_kernels(self, kernels: Kernels) -> None:
+        self.head_loss = NativeHeadLoss(self.head_loss.chunk, kernels)
 
     @property
     def layers(self) -> nn.CellList:

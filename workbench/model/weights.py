@@ -16,21 +16,22 @@ from workbench.errors import DataError
 
 
 def set_weights(parameters: Iterable[ms.Parameter], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write ``arrays`` into ``parameters`` by name.
-
-    Raises DataError, naming them, where names are missing, left over or of another shape; then
-    nothing has been written.
-    """
+    """Write ``arrays`` into ``parameters`` by name. Raises as ``check_fit``; then nothing has been written."""
     by_name = {p.name: p for p in parameters}
-    missing, unknown = sorted(by_name.keys() - arrays.keys()), sorted(arrays.keys() - by_name.keys())
-    shapes = [
-        f"{n} has shape {arrays[n].shape}, expected {tuple(by_name[n].shape)}"
-        for n in sorted(by_name.keys() & arrays.keys())
-        if tuple(arrays[n].shape) != tuple(by_name[n].shape)
-    ]
-    problems = [f"missing {', '.join(missing[:4])}"] * bool(missing)
-    problems += [f"unknown {', '.join(unknown[:4])}"] * bool(unknown) + shapes[:4]
-    if problems:
-        raise DataError(f"the weights do not fit the model: {'; '.join(problems)}")
+    check_fit({name: tuple(p.shape) for name, p in by_name.items()}, arrays)
     for name, parameter in by_name.items():
         ops.assign(parameter, ms.Tensor(np.ascontiguousarray(arrays[name]), parameter.dtype))
+
+
+def check_fit(shapes: Mapping[str, tuple[int, ...]], arrays: Mapping[str, np.ndarray]) -> None:
+    """Raise DataError, naming them, where names are missing, left over or of another shape than ``shapes`` says."""
+    missing, unknown = sorted(shapes.keys() - arrays.keys()), sorted(arrays.keys() - shapes.keys())
+    differ = [
+        f"{n} has shape {arrays[n].shape}, expected {shapes[n]}"
+        for n in sorted(shapes.keys() & arrays.keys())
+        if tuple(arrays[n].shape) != shapes[n]
+    ]
+    problems = [f"missing {', '.join(missing[:4])}"] * bool(missing)
+    problems += [f"unknown {', '.join(unknown[:4])}"] * bool(unknown) + differ[:4]
+    if problems:
+        raise DataError(f"the weights do not fit the model: {'; '.join(problems)}")

@@ -14,17 +14,20 @@ from workbench.config import ModelConfig
 _LAYERS, _TASKS = 1, 2  # independent streams of one seed
 
 
-def drop(batch: Mapping[str, np.ndarray], config: ModelConfig, seed: int, position: int) -> dict[str, np.ndarray]:
+def drop(
+    batch: Mapping[str, np.ndarray], config: ModelConfig, seed: int, position: int, first_row: int = 0
+) -> dict[str, np.ndarray]:
     """``batch`` (see ``SampleSource.batch``) with ``layer_factors`` and thinned ``task_ids``, where ``config`` asks.
 
-    ``position`` is that of the batch's first sample in the data.
+    ``position`` is that of the step's first sample in the data; ``batch`` begins ``first_row``
+    samples later, where other ranks have those before.
     """
     changed = dict(batch)
     if config.layer_dropout:
         changed["layer_factors"] = layer_factors(config, seed, position)
     if config.task_dropout:
-        ids, segments = batch["task_ids"], batch["segment_ids"]
-        rows = (_without_some(i, s, config, seed, position + row) for row, (i, s) in enumerate(zip(ids, segments)))
+        ids, segments, start = batch["task_ids"], batch["segment_ids"], position + first_row
+        rows = (_without_some(i, s, config, seed, start + row) for row, (i, s) in enumerate(zip(ids, segments)))
         changed["task_ids"] = np.stack(list(rows))
     return changed
 

@@ -17,17 +17,19 @@ from tqdm.auto import tqdm
 from workbench.config import RunConfig, fingerprint
 from workbench.data.pipeline import Corpus, open_corpus
 from workbench.data.tokenizing import load_tokenizer
-from workbench.device import use_device
+from workbench.device import Device, joined_ranks, use_device
 from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
+from workbench.model.precision import check_precision
 from workbench.model.transformer import Transformer
 from workbench.model.weights import set_weights
 from workbench.progress import preparing, quiet
 from workbench.run_folder import RunFolder
 from workbench.train.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
 from workbench.train.dropping import drop
-from workbench.train.optimizing import learning_rate_at
+from workbench.train.scaling import at_floor
 from workbench.train.starting import starting_model
-from workbench.train.step import TrainState, TrainStep
+from workbench.train.state import TrainState
+from workbench.train.step import TrainStep
 
 VALIDATION_ROWS = 128  # rows measured at each evaluation
 
@@ -41,16 +43,24 @@ class Trained:
     model: Transformer
     perplexities: list[tuple[int, Perplexity]]  # (step, perplexity); step 0 is before training
     compile_seconds: float
-    checkpoint: Path
+    checkpoint: Path | None  # None on all ranks but the first
 
 
 def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     """Train as ``config`` says, from fresh weights or from ``init_from``, and leave everything in ``run``.
 
-    An earlier run's logs in the same folder are set aside. Raises UserError for settings and
-    data that cannot work, before anything is trained.
+    Under ``msrun`` each rank computes its rows of every batch; the first writes to ``run``, the
+    others their logs to ``ranks/RANK/`` in it. An earlier run's logs in the same folder are set
+    aside. Raises UserError for settings and data that cannot work, before anything is trained.
     """
     device = use_device(config.device)
+    check_precision(config.train.precision, device)
+    with joined_ranks() as (rank, world):
+        folder = RunFolder.at(run.path / "ranks" / str(rank)) if rank else run
+        return _pretrain(config, folder, device, rank, world)
+
+
+def _pretrain(config: RunConfig, run: RunFolder, device: Device, rank: int, world: int) -> Trained:
     tokenizer = load_tokenizer(config.data.tokenizer)
     config, model = starting_model(config, tokenizer, device)
     with preparing() as watch:
@@ -67,6 +77,9 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
         "start",
         steps=train.steps,
         parameters=sum(p.size for p in state.parameters),
+        ranks=world,
+        kernels=model.kernels_said,
+        moments=state.optimizer.resident_bytes(),
         data=corpus.fingerprint,
         settings=fingerprint(config.as_dict()),
     )
@@ -77,8 +90,10 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
             perplexities.append((at, measured))
             run.log_event("evaluation", step=at, perplexity=measured.value, low=measured.low, high=measured.high)
 
-    def save(at: int) -> Path:
+    def save(at: int) -> Path | None:
         weights, optimizer = state.arrays()
+        if rank:
+            return None
         facts = {"data": corpus.state(at * train.batch_size), "config": config.as_dict()}
         path = save_checkpoint(run, at, weights, optimizer, facts, train.save_total_limit)
         run.log_event("checkpoint", step=at, path=path.name)
@@ -87,14 +102,15 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     evaluate(0)
     process = psutil.Process()
     process.cpu_percent()
-    began, path = time.perf_counter(), None
-    batches = corpus.batches(train.batch_size, position=0, steps=train.steps)
+    began, path, alarmed = time.perf_counter(), None, False
+    batches = corpus.batches(train.batch_size, position=0, steps=train.steps, rank=rank, ranks=world)
     with tqdm(total=train.steps, unit="step", disable=quiet()) as bar:
         for at in range(1, train.steps + 1):
             start = time.perf_counter()
-            batch = drop(next(batches), config.model, train.seed, (at - 1) * train.batch_size)
-            rate = learning_rate_at(at - 1, train)
-            state, metrics = step(state, batch, rate)
+            position, own = (at - 1) * train.batch_size, rank * (train.batch_size // world)
+            batch = drop(next(batches), config.model, train.seed, position, own)
+            waited = time.perf_counter() - start
+            state, metrics = step(state, batch)
             seconds = time.perf_counter() - start
             if at == 1:
                 # Compilation is told apart, so that no statistic of step times has it in it.
@@ -106,8 +122,8 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
                     "step": at,
                     "steps": train.steps,
                     **metrics,
-                    "learning_rate": rate,
                     "step_seconds": round(seconds, 5) if at > 1 else None,
+                    "data_seconds": round(waited, 6) if at > 1 else None,
                     "tokens_per_second": round(metrics["tokens"] / seconds, 1) if at > 1 else None,
                     "seconds_left": round(per_step * (train.steps - at), 1) if per_step else None,
                     "rss_mb": round(process.memory_info().rss / 2**20, 1),
@@ -122,6 +138,13 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
                     loss_scale=metrics["loss_scale"],
                     samples=batch["sample_ids"].tolist(),
                 )
+            floor = at_floor(metrics, train)
+            if floor and not alarmed:
+                run.log_event("alarm", alarm="loss scale at its floor", step=at, loss_scale=metrics["loss_scale"])
+                if train.freeze_on_alarm:
+                    state.freeze()
+                    run.log_event("freeze", step=at, learning_rate=metrics["learning_rate"])
+            alarmed = floor or (alarmed and bool(metrics["overflow"]))
             if at % train.eval_steps == 0 or at == train.steps:
                 evaluate(at)
             if at % train.save_steps == 0 or at == train.steps:

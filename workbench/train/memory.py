@@ -121,7 +121,8 @@ def _measured_process() -> None:
     from workbench.data.sources import random_batch
     from workbench.device import use_device
     from workbench.model.transformer import Transformer
-    from workbench.train.step import TrainState, TrainStep
+    from workbench.train.state import TrainState
+    from workbench.train.step import TrainStep
 
     model_values, train_values, length, folder = json.load(sys.stdin)
     config, train = ModelConfig(**model_values), TrainConfig(**train_values)

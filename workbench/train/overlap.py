@@ -20,8 +20,9 @@ from workbench.data.order import key_of, permute
 from workbench.data.sources import SampleSource
 from workbench.evaluate.perplexity import PerplexityMeter
 from workbench.model.transformer import Transformer
-from workbench.train.optimizing import learning_rate_at
-from workbench.train.step import TrainState, TrainStep
+from workbench.train.schedule import learning_rate_at
+from workbench.train.state import TrainState
+from workbench.train.step import TrainStep
 
 EVALUATIONS = 6  # a run, evenly spaced in unique tokens
 

@@ -30,7 +30,7 @@ def starting_model(config: RunConfig, tokenizer, device: Device) -> tuple[RunCon
     if not config.init_from:
         model = replace(config.model, vocab_size=-(-needed // 64) * 64)
         config = _checked(replace(config, model=model))
-        return config, Transformer(config.model, train.seed, train.precision, device.flash_attention)
+        return config, Transformer(config.model, train.seed, train.precision, device.flash_attention, train.kernels)
     try:
         found, weights = load_hf(config.init_from)
     except UserError as error:
@@ -44,7 +44,7 @@ def starting_model(config: RunConfig, tokenizer, device: Device) -> tuple[RunCon
     if "task_embedding.weight" not in weights:
         kept["num_tasks"] = config.model.num_tasks
     config = _checked(replace(config, model=replace(found, **kept)))
-    return config, model_of(config.model, weights, train.seed, train.precision, device.flash_attention)
+    return config, model_of(config.model, weights, train.seed, train.precision, device.flash_attention, train.kernels)
 
 
 def _checked(config: RunConfig) -> RunConfig:

@@ -1,20 +1,27 @@
-"""One compiled training step: loss, scaled backward pass, overflow check, clip, AdamW, new scale.
+"""One compiled training step: loss, scaled backward pass, overflow vote, clip, AdamW, new scale.
 
     state = TrainState.fresh(model, config)
     step = TrainStep(model, config)
-    state, metrics = step(state, batch, learning_rate)
+    state, metrics = step(state, batch)
 
-The whole step is one compiled function; it is compiled at the first call (``compile_seconds``)
-and again only for another batch shape. The learning rate and the loss scale are tensors, so
-changing them never recompiles. The state is MindSpore parameters updated in place: the state
-given in is the state that comes out.
+The step is a chain of four functions, compiled together:
+
+    backward   a part of the batch → its share of the loss, gradients of (loss * scale)
+    reduce     over the ranks; a gradient that is not finite on one rank is so on all, which is the
+               vote: every rank skips or none
+    judge      norm, finite?, the policy's next scale, one factor that unscales and clips
+    update     AdamW in place
+
+With accumulation the first is compiled by itself and adds to buffers, the rest is another function.
+Targets are counted over all parts and ranks before the first backward pass, so each token weighs the
+same wherever it landed. Compiled at the first call (``compile_seconds``) and never again: learning
+rate, scale and counts are tensors, smaller batches are filled up (``micro_batches.py``).
 
 On overflow (a gradient norm that is not finite; a norm beyond 1.8e19 counts as one) nothing but
-the loss scale changes. One rank; reducing over several ranks is not part of this file yet.
+the scale's own numbers changes.
 """
 
 import time
-from dataclasses import dataclass
 from typing import Any, Mapping
 
 import mindspore as ms
@@ -22,90 +29,77 @@ import numpy as np
 from mindspore import ops
 
 from workbench.config import TrainConfig
+from workbench.device import ranks
+from workbench.errors import DataError
 from workbench.model.batch import check_batch
 from workbench.model.transformer import Transformer
-from workbench.model.weights import set_weights
-from workbench.train.losses import joint_loss, target_counts
-from workbench.train.optimizing import decays
-from workbench.train.scaling import next_scale
+from workbench.train.losses import joint_loss, router_shares, target_counts
+from workbench.train.micro_batches import micro_batches, part_shape
+from workbench.train.scaling import dynamic
+from workbench.train.schedule import learning_rate_at
+from workbench.train.state import TrainState
 
-INPUTS = ("input_ids", "position_ids", "segment_ids", "task_ids", "labels", "instruction_labels", "fact_targets")
-_METRICS = ("loss", "lm_loss", "instruction_loss", "fact_loss", "grad_norm", "loss_scale", "finite")
-
-
-@dataclass(frozen=True)
-class TrainState:
-    """Everything that a step changes, as MindSpore parameters, besides the model's own.
-
-    ``moment1`` and ``moment2`` are in the order of ``parameters``. ``scalars`` (4,): updates
-    done, loss scale, good steps in a row, overflows so far.
-    """
-
-    parameters: ms.ParameterTuple
-    moment1: ms.ParameterTuple
-    moment2: ms.ParameterTuple
-    scalars: ms.Parameter
-
-    @classmethod
-    def fresh(cls, model: Transformer, config: TrainConfig) -> "TrainState":
-        """The state before the first step: moments of zero, the initial loss scale."""
-        parameters = ms.ParameterTuple(model.trainable_params())
-        return cls(
-            parameters,
-            parameters.clone("moment1", init="zeros"),
-            parameters.clone("moment2", init="zeros"),
-            ms.Parameter(ms.Tensor([0.0, config.init_loss_scale, 0.0, 0.0], ms.float32), name="scalars"),
-        )
-
-    def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """(weights by name, optimizer arrays by name), copies on the host."""
-        weights = {p.name: p.asnumpy().copy() for p in self.parameters}
-        optimizer = {p.name: p.asnumpy().copy() for p in (*self.moment1, *self.moment2, self.scalars)}
-        return weights, optimizer
-
-    def load(self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]) -> None:
-        """Write the arrays of another state into this one. Raises DataError for names or shapes that differ."""
-        set_weights(self.parameters, weights)
-        set_weights((*self.moment1, *self.moment2, self.scalars), optimizer)
+_LOSSES = ("loss", "tokens", "lm_loss", "instruction_loss", "fact_loss")
+_JUDGED = ("grad_norm", "loss_scale", "applied", "finite")
 
 
 class TrainStep:
-    """``step(state, batch, learning_rate) -> state, metrics``; see the top of the file."""
+    """``step(state, batch) -> state, metrics``; see the top of the file. ``policy`` as in ``scaling.py``."""
 
-    def __init__(self, model: Transformer, config: TrainConfig) -> None:
-        self.model, self.config = model, config
+    def __init__(self, model: Transformer, config: TrainConfig, policy=dynamic) -> None:
+        self.model, self.config, self.policy = model, config, policy
         self.compile_seconds: float | None = None
+        self.parts = config.gradient_accumulation_steps
         model.recompute(config.recompute)
         self._state: TrainState | None = None
 
     def __call__(
-        self, state: TrainState, batch: Mapping[str, np.ndarray], learning_rate: float
+        self, state: TrainState, batch: Mapping[str, np.ndarray], learning_rate: float | None = None
     ) -> tuple[TrainState, dict[str, Any]]:
-        """One step on a batch (see ``SampleSource.batch``); metrics as Python numbers.
+        """One step on this rank's rows of a batch (see ``SampleSource.batch``); metrics as Python numbers.
 
         Metrics: loss (weighted total), lm_loss, instruction_loss, fact_loss (means over their
-        targets), grad_norm (unscaled, before clipping), loss_scale (the one used), overflow (0
-        or 1), tokens (targets with loss); with experts also those of ``expert_metrics``. The batch may
-        hold ``layer_factors`` (layers,), see ``dropping.py``. Raises DataError for ids outside the model's tables.
+        targets), tokens (targets with loss), grad_norm (unscaled, before clipping), all of them over
+        all ranks; loss_scale (the one used), learning_rate (the schedule's, unless one is given),
+        overflow (0 or 1); with experts also those of ``expert_metrics``. The batch may hold
+        ``layer_factors`` (layers,), see ``dropping.py``, and ``loss_factor``, a number that the loss
+        is multiplied by behind everybody's back, for fault drills. Raises DataError for ids outside
+        the model's tables and for a batch larger than the first.
         """
         check_batch(batch, self.model.config, self.model.flash_attention)
-        first = state is not self._state
+        first = self._state is None or state.parameters is not self._state.parameters
         if first:
-            self._state, self._compiled = state, _compile(self.model, state, self.config)
-        counts = target_counts(batch)
-        tensors = tuple(ms.Tensor(np.ascontiguousarray(batch[name])) for name in INPUTS)
-        factors = batch.get("layer_factors", np.ones(self.model.config.num_hidden_layers, np.float32))
+            self._state, self._shape = state, part_shape(batch, self.parts)
+            self._run = _compiled(self.model, state, self.config, self.policy)
+        rate = self._rate(state) if learning_rate is None else learning_rate
+        layers = self.model.config.num_hidden_layers
+        factors = np.asarray(batch.get("layer_factors", np.ones(layers)), np.float32)
+        if factors.shape != (layers,):
+            raise DataError(f"layer_factors has shape {factors.shape}, expected ({layers},): one for each layer")
+        shared = (
+            ms.Tensor(factors),
+            ms.Tensor(float(batch.get("loss_factor", 1.0)), ms.float32),
+            ms.Tensor(target_counts(batch)),
+        )
+        cut = micro_batches(batch, self.parts, self._shape)
         start = time.perf_counter()
-        out = self._compiled(*tensors, ms.Tensor(factors), ms.Tensor(counts), ms.Tensor(learning_rate, ms.float32))
-        told = out.asnumpy().astype(float)
-        values = dict(zip(_METRICS, told.tolist()))
+        told = self._run([tuple(map(ms.Tensor, part)) for part in cut], shared, ms.Tensor(rate, ms.float32))
         if first:
             self.compile_seconds = time.perf_counter() - start
+        return state, self._metrics(told, rate)
+
+    def _rate(self, state: TrainState) -> float:
+        return learning_rate_at(int(state.numbers()["schedule_step"]), self.config)
+
+    def _metrics(self, told: np.ndarray, rate: float) -> dict[str, Any]:
+        values = dict(zip(_JUDGED + _LOSSES, told.tolist()))
         values["overflow"] = int(values.pop("finite") == 0)
-        values["tokens"] = int(counts[0])
+        del values["applied"]
+        values["learning_rate"], values["tokens"] = rate, round(values["tokens"])
         if self.model.has_experts:
-            values |= expert_metrics(told[len(_METRICS) :].reshape(len(self.model.config.sparse_layers), -1))
-        return state, values
+            layers = len(self.model.config.sparse_layers)
+            values |= expert_metrics(told[len(_JUDGED + _LOSSES) :].reshape(layers, -1))
+        return values
 
 
 def expert_metrics(told: np.ndarray) -> dict[str, Any]:
@@ -124,53 +118,85 @@ def expert_metrics(told: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _compile(model: Transformer, state: TrainState, config: TrainConfig):
-    """The step as one jitted function of (7 batch tensors, layer factors, counts (3,), learning rate ()) -> metrics (7 + ...,)."""
+def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy):
+    """A function of (parts, shared inputs, learning rate) -> float array of ``_JUDGED``, ``_LOSSES``, the router's."""
     weights = (config.lm_weight, config.instruction_weight, config.fact_weight)
-    beta1, beta2, epsilon = config.adam_beta1, config.adam_beta2, config.adam_epsilon
-    decay = tuple(config.weight_decay if decays(p.name, p.ndim) else 0.0 for p in state.parameters)
-    parameters, moment1, moment2, scalars = state.parameters, state.moment1, state.moment2, state.scalars
-    adam = ops.AdamWeightDecay()
-    count = len(parameters)
+    parameters, optimizer, scalars = state.parameters, state.optimizer, state.scalars
+    parts, world = config.gradient_accumulation_steps, ranks()[1]
+    all_reduce = ops.AllReduce() if world > 1 else None
+    shares = router_shares(model, parts * world)
 
-    def scaled_loss(a, b, c, d, e, f, g, factors, counts, scale):
-        total, parts = joint_loss(model, weights, (a, b, c, d, e, f, g), counts, factors)
-        return total * scale, total, parts
+    def summed(x):
+        return all_reduce(x) if world > 1 else x
+
+    def scaled_loss(a, b, c, d, e, f, g, factors, loss_factor, counts, scale):
+        total, told = joint_loss(model, weights, (a, b, c, d, e, f, g), counts, factors, shares)
+        # The count is of all parts and ranks already; what they tell is added up.
+        return total * (scale * loss_factor), ops.concat((ops.stack((total, counts[0] / (parts * world))), told))
 
     gradient = ms.value_and_grad(scaled_loss, None, weights=parameters, has_aux=True)
 
-    def step(a, b, c, d, e, f, g, factors, counts, learning_rate):
+    def finish(gradients, losses, learning_rate):
+        """Reduce, judge, update: what is told, and what the optimizer leaves to ``finished``."""
         updates, scale, good, overflows = scalars[0], scalars[1], scalars[2], scalars[3]
-        (_, total, parts), grads = gradient(a, b, c, d, e, f, g, factors, counts, scale)
-        squares = 0.0
-        for grad in grads:
-            squares = squares + ops.ReduceSum()(ops.square(grad))
-        norm = ops.sqrt(squares) / scale
-        finite = ops.isfinite(norm)
-        ok = ops.cast(finite, ms.float32)
-        # Skipping without a branch (a branch and recompute together do not compile): with betas
-        # of 1, a rate of 0 and gradients of 0 the kernel writes back what it read.
-        overflow = ops.logical_not(finite)
-        kept1, kept2 = beta1 * ok + (1.0 - ok), beta2 * ok + (1.0 - ok)
+        patience, in_row, schedule_step, frozen = scalars[4], scalars[5], scalars[6], scalars[7]
+        gradients = optimizer.reduced(gradients)
+        scaled_norm = ops.sqrt(optimizer.square_sum(gradients))
+        finite = ops.cast(ops.isfinite(scaled_norm), ms.float32)
+        next_scale, good, patience, divisor, applied = policy(scale, good, patience, finite, config)
+        norm = scaled_norm / divisor
         # Unscaling and clipping are one factor; exact for a scale that is a power of two.
-        factor = config.max_grad_norm / ops.maximum(norm, config.max_grad_norm) / scale
-        t = updates + 1.0
-        correction1, correction2 = 1.0 - ops.pow(beta1, t), ops.sqrt(1.0 - ops.pow(beta2, t))
-        rate = learning_rate * ok * correction2 / correction1
-        for i in range(count):
-            adam(
-                parameters[i],
-                moment1[i],
-                moment2[i],
-                rate,
-                kept1,
-                kept2,
-                epsilon * correction2,
-                decay[i] * correction1 / correction2,
-                ops.masked_fill(grads[i] * factor, overflow, 0.0),
-            )
-        new_scale, new_good = next_scale(scale, good, ok, config)
-        ops.assign(scalars, ops.stack((updates + ok, new_scale, new_good, overflows + 1.0 - ok)))
-        return ops.concat((ops.stack((total, parts[0], parts[1], parts[2], norm, scale, ok)), parts[3:]))
+        factor = config.max_grad_norm / ops.maximum(norm, config.max_grad_norm) / divisor
+        left = optimizer(gradients, factor, learning_rate, updates, applied)
+        numbers = (updates + applied, next_scale, good, overflows + 1.0 - finite, patience)
+        numbers += ((in_row + 1.0) * (1.0 - finite), schedule_step + 1.0 - frozen, frozen)
+        ops.assign(scalars, ops.stack(numbers))
+        return (ops.concat((ops.stack((norm, scale, applied, finite)), summed(losses))),) + left
 
-    return ms.jit(step)
+    def finished(told, *left):
+        if optimizer.on_host:
+            optimizer.apply(left)
+        return told.asnumpy().astype(float)
+
+    if parts == 1:
+
+        def whole(a, b, c, d, e, f, g, factors, loss_factor, counts, learning_rate):
+            (_, losses), gradients = gradient(a, b, c, d, e, f, g, factors, loss_factor, summed(counts), scalars[1])
+            return finish(gradients, losses, learning_rate)
+
+        compiled = ms.jit(whole)
+        return lambda cut, shared, rate: finished(*compiled(*cut[0], *shared, rate))
+
+    buffers = parameters.clone("accumulated", init="zeros")
+    told = ms.Parameter(ms.Tensor(np.zeros(len(_LOSSES) + _router_size(model), np.float32)), name="accumulated_losses")
+
+    def accumulate(a, b, c, d, e, f, g, factors, loss_factor, counts):
+        (_, losses), gradients = gradient(a, b, c, d, e, f, g, factors, loss_factor, summed(counts), scalars[1])
+        for buffer, own in zip(buffers, gradients):
+            ops.assign_add(buffer, own)
+        ops.assign_add(told, losses)
+        return losses
+
+    def close(learning_rate):
+        return finish(buffers, told, learning_rate)
+
+    def clear():
+        # Set and not multiplied by 0, which would keep an overflow's NaN.
+        for buffer in buffers:
+            ops.assign(buffer, ops.zeros_like(buffer))
+        ops.assign(told, ops.zeros_like(told))
+
+    add, end, empty = ms.jit(accumulate), ms.jit(close), ms.jit(clear)
+
+    def run(cut, shared, rate):
+        for part in cut:
+            add(*part, *shared)
+        values = finished(*end(rate))
+        empty()
+        return values
+
+    return run
+
+
+def _router_size(model: Transformer) -> int:
+    return len(model.config.sparse_layers) * (model.config.num_experts + 3)

@@ -1,11 +1,10 @@
-"""Pictures of training: loss, loss scale, and the health of a run."""
+"""Pictures of training: loss, and the health of a run."""
 
 import numpy as np
 import plotly.graph_objects as go
 
 from workbench.diagnose.health import LOWER_IS_WORSE, METRICS, HealthReport
 from workbench.evaluate.perplexity import Perplexity
-from workbench.train.scaling import ScaleTrace
 from workbench.views.show import BLUE, COLOURS, GREEN, GREY, ORANGE, RED, figure, rounded, thin
 
 
@@ -98,40 +97,6 @@ def scale_and_norm(rows: list[dict]) -> tuple[go.Figure, str]:
     return picture, text + (f", median gradient norm {np.median(norms):.2f}" if norms else "")
 
 
-def scale_policies(traces: dict[str, ScaleTrace]) -> tuple[go.Figure, str]:
-    """The loss scale of several policies over the same steps; crosses are skipped steps."""
-    lines = []
-    for colour, (name, trace) in zip(COLOURS, traces.items()):
-        steps = np.arange(1, len(trace.scale) + 1)
-        keep = np.unique(np.concatenate([thin(steps), np.flatnonzero(trace.skipped)]))
-        lines.append(
-            go.Scatter(
-                x=steps[keep].tolist(),
-                y=rounded(trace.scale[keep]),
-                name=name,
-                line={"color": colour, "shape": "hv"},
-            )
-        )
-        at = np.flatnonzero(trace.skipped)
-        lines.append(
-            go.Scatter(
-                x=steps[at].tolist(),
-                y=rounded(trace.scale[at]),
-                mode="markers",
-                marker={"color": colour, "symbol": "x", "size": 7},
-                showlegend=False,
-                name=f"{name}, skipped",
-            )
-        )
-    picture = figure(*lines, title="Loss scale by policy (× = skipped step)", x="step", y="scale")
-    picture.update_yaxes(type="log")
-    text = "; ".join(
-        f"{name}: {int(t.skipped.sum())} of {len(t.scale)} steps skipped, last scale {t.scale[-1]:g}"
-        for name, t in traces.items()
-    )
-    return picture, text
-
-
 def chain_survival(named: dict) -> tuple[go.Figure, str]:
     """Share of chains still right after each hop, and (dotted, where not zero) hop accuracy with given answers."""
     traces = []
@@ -178,22 +143,3 @@ def health_readings(report: HealthReport, word: str) -> tuple[go.Figure, str]:
         picture.add_vline(x=review.day, line={"color": RED, "width": 1})
     reviews = ", ".join(f"{r.metric} in {word} {r.day}" for r in report.reviews)
     return picture, f"{len({r.day for r in report.readings})} {word}s, manual review asked for: {reviews or 'none'}"
-
-
-def half_precision_losses(exponents: np.ndarray, underflow: np.ndarray, overflow: np.ndarray) -> tuple[go.Figure, str]:
-    """Share of gradient values that float16 loses at each loss scale 2**exponent, at both ends."""
-    lines = [
-        go.Scatter(
-            x=exponents.tolist(), y=rounded(100 * share, 4), name=name, mode="lines+markers", line={"color": colour}
-        )
-        for name, share, colour in (("rounds to zero", underflow, BLUE), ("overflows", overflow, RED))
-    ]
-    safe = [int(e) for e, u, o in zip(exponents, underflow, overflow) if u < 0.001 and o == 0]
-    span = f"2^{min(safe)} to 2^{max(safe)}" if safe else "no scale"
-    text = (
-        f"at scale 2^{exponents[0]} {underflow[0]:.1%} round to zero, at 2^{exponents[-1]} {overflow[-1]:.1%} overflow; "
-        f"safe (less than 0.1 % lost): {span}"
-    )
-    return figure(
-        *lines, title="Gradient values that float16 loses", x="loss scale, power of two", y="% of values"
-    ), text

@@ -1,0 +1,99 @@
+"""One step over micro-batches is the step over the whole batch, and nothing compiles twice."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from mindspore.graph.api import ms_compile_cache
+from test_step import CONFIG, TRAIN, batch_of
+
+from workbench.errors import DataError
+from workbench.model.transformer import Transformer
+from workbench.train.state import TrainState
+from workbench.train.step import TrainStep
+
+ROWS, LENGTH = 4, 16
+
+
+def uneven(seed, rows=ROWS):
+    """Rows with 3, 16, 1 and 0 targets: an average of averages would be another loss."""
+    batch = batch_of(seed, rows, LENGTH)
+    rng = np.random.default_rng(seed)
+    batch["labels"] = rng.integers(0, 64, (rows, LENGTH)).astype(np.int32)
+    for row, kept in enumerate([3, 16, 1, 0][:rows]):
+        batch["labels"][row, kept:] = -100
+    batch["instruction_labels"][1:] = -100
+    return batch
+
+
+def trained(parts, steps=3, config=CONFIG, batches=None, **changed):
+    train = replace(TRAIN, gradient_accumulation_steps=parts, **changed)
+    model = Transformer(config, seed=0, compute_dtype=train.precision)
+    state, step = TrainState.fresh(model, train), TrainStep(model, train)
+    history = []
+    for batch in batches or [uneven(i) for i in range(steps)]:
+        state, metrics = step(state, batch)
+        history.append(metrics)
+    return state, history, step
+
+
+def difference(one, other):
+    ours, theirs = one.arrays()[0], other.arrays()[0]
+    return max(float(np.abs(ours[n] - theirs[n]).max()) for n in ours)
+
+
+@pytest.mark.parametrize("parts", [2, 4])
+def test_parts_weigh_every_token_the_same(parts):
+    whole, expected, _ = trained(1)
+    state, history, _ = trained(parts)
+    for a, b in zip(expected, history):
+        for name in ("loss", "lm_loss", "instruction_loss", "fact_loss", "grad_norm"):
+            assert a[name] == pytest.approx(b[name], abs=2e-6), name
+        assert a["tokens"] == b["tokens"] == 20
+    assert difference(whole, state) < 1e-6
+
+
+def test_experts_count_every_token_once():
+    sparse = replace(CONFIG, num_experts=4, moe_intermediate_size=16)
+    _, expected, _ = trained(1, config=sparse, steps=1)
+    _, history, _ = trained(2, config=sparse, steps=1)
+    assert np.allclose(expected[0]["expert_load"], history[0]["expert_load"], atol=1e-4)
+    assert history[0]["z_loss"] == pytest.approx(expected[0]["z_loss"], rel=1e-4)
+    assert history[0]["lm_loss"] == pytest.approx(expected[0]["lm_loss"], abs=2e-6)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_an_overflow_in_one_part_skips_the_whole_step_and_leaves_nothing_behind(parts):
+    clean, _, _ = trained(parts, batches=[uneven(0), uneven(2)])
+    bad = uneven(1) | {"loss_factor": np.inf}
+    state, history, _ = trained(
+        parts, batches=[uneven(0), bad, uneven(2)], warmup_steps=0, lr_scheduler_type="constant"
+    )
+    plain, _, _ = trained(parts, batches=[uneven(0), uneven(2)], warmup_steps=0, lr_scheduler_type="constant")
+    assert [m["overflow"] for m in history] == [0, 1, 0]
+    assert difference(state, plain) == 0.0
+    assert clean.numbers()["overflows"] == 0 and state.numbers()["overflows"] == 1
+
+
+@pytest.mark.parametrize(("parts", "functions"), [(1, 1), (2, 2)])
+def test_each_function_is_compiled_once_whatever_the_batch_the_scale_and_the_rate(parts, functions):
+    batches = [uneven(0), {n: v[:2, :7] for n, v in uneven(1).items()}, uneven(2) | {"loss_factor": np.inf}, uneven(3)]
+    before = len(ms_compile_cache)
+    state, history, _ = trained(parts, batches=batches * 2, loss_scale_window=1)
+    assert len(ms_compile_cache) - before == functions
+    assert len({m["loss_scale"] for m in history}) > 2 and len({m["learning_rate"] for m in history}) > 2
+
+
+def test_a_smaller_batch_is_filled_up_and_a_larger_one_refused():
+    short = {name: values[:3, :9] for name, values in uneven(1).items()}
+    state, history, step = trained(1, batches=[uneven(0), short])
+    alone, expected, _ = trained(1, batches=[uneven(0)])
+    model = Transformer(CONFIG, seed=0)
+    other, once = TrainState.fresh(model, TRAIN), TrainStep(model, TRAIN)
+    other.load(*alone.arrays())
+    other, metrics = once(other, short)
+    assert metrics["loss"] == pytest.approx(history[1]["loss"], abs=1e-6)
+    assert metrics["tokens"] == history[1]["tokens"] == 13
+    assert difference(state, other) < 1e-6
+    with pytest.raises(DataError, match="5 x 16 positions does not fit"):
+        step(state, uneven(3, rows=5))

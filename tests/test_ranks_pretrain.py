@@ -1,0 +1,63 @@
+"""A whole run on two ranks of this machine is the run on one."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_model import TINY
+
+from workbench.config import DataConfig, RunConfig, TrainConfig
+from workbench.launching import launch
+from workbench.run_folder import RunFolder
+from workbench.train.checkpoint import latest_checkpoint
+from workbench.train.loop import pretrain
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, samples):
+    """(one rank, two ranks, the second rank's own folder)."""
+    top = tmp_path_factory.mktemp("ranks")
+    rows = [json.dumps({"text": f"Sentence {i} is about {i % 7} cats. 第{i}句。"}) for i in range(200)]
+    (top / "a.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    config = RunConfig(
+        data=DataConfig(
+            data=str(top / "a.jsonl"),
+            tasks=str(samples / "tasks.jsonl"),
+            tokenizer=str(samples / "tokenizer"),
+            sequence_length=32,
+        ),
+        model=replace(TINY, task_dropout=0.3, layer_dropout=0.3, num_hidden_layers=2),
+        train=TrainConfig(
+            steps=8, batch_size=4, warmup_steps=2, eval_steps=4, save_steps=8, optimizer_sharding="zero1"
+        ),
+    )
+    (top / "config.json").write_text(json.dumps(config.as_dict()), encoding="utf-8")
+    script = Path(__file__).with_name("ranks_pretrain.py")
+    launch(str(script), [str(top / "config.json"), str(top / "two")])
+    one = RunFolder.at(top / "one")
+    pretrain(config, one)
+    return one, RunFolder.at(top / "two"), RunFolder.at(top / "two" / "ranks" / "1")
+
+
+def test_the_first_rank_tells_the_losses_of_all(runs):
+    one, two, second = (run.metrics() for run in runs)
+    assert len(one) == len(two) == len(second) == 8
+    for name in ("loss", "lm_loss", "instruction_loss", "grad_norm", "tokens", "learning_rate", "position"):
+        assert [r[name] for r in two] == pytest.approx([r[name] for r in one], abs=2e-6, rel=1e-5), name
+        assert [r[name] for r in second] == [r[name] for r in two], name
+
+
+def test_the_checkpoint_is_the_one_ranks_whatever_held_the_moments(runs):
+    one, two = (latest_checkpoint(run) for run in runs[:2])
+    assert one.weights.keys() == two.weights.keys() and one.optimizer.keys() == two.optimizer.keys()
+    for mine, theirs in ((one.weights, two.weights), (one.optimizer, two.optimizer)):
+        assert max(float(np.abs(mine[n] - theirs[n]).max()) for n in mine) < 2e-6
+    assert not list(runs[2].checkpoints.glob("*"))
+
+
+def test_each_rank_says_what_it_holds(runs):
+    one, two, second = (run.events("start")[0] for run in runs)
+    assert (one["ranks"], two["ranks"], second["ranks"]) == (1, 2, 2)
+    assert two["moments"]["device"] == second["moments"]["device"] < 0.55 * one["moments"]["device"]
