@@ -2,17 +2,16 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny_model import TINY
 
 from workbench.config import DataConfig, RunConfig, TrainConfig
-from workbench.launching import launch
 from workbench.run_folder import RunFolder
 from workbench.train.checkpoint import latest_checkpoint
 from workbench.train.loop import pretrain
+from workbench.train.ranked import pretrain_on_ranks
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +32,11 @@ def runs(tmp_path_factory, samples):
             steps=8, batch_size=4, warmup_steps=2, eval_steps=4, save_steps=8, optimizer_sharding="zero1"
         ),
     )
-    (top / "config.json").write_text(json.dumps(config.as_dict()), encoding="utf-8")
-    script = Path(__file__).with_name("ranks_pretrain.py")
-    launch(str(script), [str(top / "config.json"), str(top / "two")])
+    two = RunFolder.at(top / "two")
+    pretrain_on_ranks(config, two)
     one = RunFolder.at(top / "one")
     pretrain(config, one)
-    return one, RunFolder.at(top / "two"), RunFolder.at(top / "two" / "ranks" / "1")
+    return one, two, RunFolder.at(top / "two" / "ranks" / "1")
 
 
 def test_the_first_rank_tells_the_losses_of_all(runs):

@@ -26,6 +26,7 @@ from workbench.progress import preparing, quiet
 from workbench.run_folder import RunFolder
 from workbench.train.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
 from workbench.train.dropping import drop
+from workbench.train.prefetching import prefetched
 from workbench.train.scaling import at_floor
 from workbench.train.starting import starting_model
 from workbench.train.state import TrainState
@@ -103,7 +104,7 @@ def _pretrain(config: RunConfig, run: RunFolder, device: Device, rank: int, worl
     process = psutil.Process()
     process.cpu_percent()
     began, path, alarmed = time.perf_counter(), None, False
-    batches = corpus.batches(train.batch_size, position=0, steps=train.steps, rank=rank, ranks=world)
+    batches = prefetched(corpus.batches(train.batch_size, position=0, steps=train.steps, rank=rank, ranks=world))
     with tqdm(total=train.steps, unit="step", disable=quiet()) as bar:
         for at in range(1, train.steps + 1):
             start = time.perf_counter()
