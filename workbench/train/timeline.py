@@ -11,9 +11,9 @@ waits for everything. ``overlap`` may name
                 its backward pass has to wait for (tensor parallelism), is on its way
 
 It moves no data and knows nothing of kernels that slow each other down, so it gives the best that
-overlap can do with the durations it is given. MindSpore runs the CPU's operators one after the
-other: on this device only data loading overlaps with computing (``prefetching.py``, measured). On
-Ascend the engine overlaps; ``ASCEND_SETTINGS`` are its switches. Not run on Ascend.
+overlap can do with the durations it is given. What this package overlaps itself and measures is data
+loading (``prefetching.py``); collectives are the engine's to overlap, on Ascend by the switches in
+``ASCEND_SETTINGS``. Not run on Ascend.
 """
 
 from dataclasses import dataclass
