@@ -13,12 +13,12 @@ from workbench.device import joined_ranks, use_device
 
 
 def trained(sharding: str, rank: int, world: int):
-    """Twenty steps of the whole compiled step, two parts each; rank 1 overflows in the fourth."""
+    """Twenty steps of the whole compiled step; rank 1 overflows in the fourth."""
     from workbench.model.transformer import Transformer
     from workbench.train.state import TrainState
     from workbench.train.step import TrainStep
 
-    config = replace(TRAIN, optimizer_sharding=sharding, gradient_accumulation_steps=2)
+    config = replace(TRAIN, optimizer_sharding=sharding)
     model = Transformer(replace(MODEL, num_hidden_layers=1), seed=0)
     state, step, losses = TrainState.fresh(model, config), TrainStep(model, config), []
     for i in range(20):

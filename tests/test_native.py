@@ -22,7 +22,8 @@ from workbench.model import native
 from workbench.model.masks import document_positions
 from workbench.model.native import build, native_kernels
 from workbench.model.transformer import Transformer
-from workbench.train.step import TrainState, TrainStep
+from workbench.train.state import TrainState
+from workbench.train.step import TrainStep
 
 SAID = native_kernels()[1]
 needs_compiler = pytest.mark.skipif(native_kernels()[0] is None, reason=SAID)

@@ -147,7 +147,7 @@ def test_ascend_takes_both_half_precisions_and_its_kernel_no_float32():
 
 
 def losses(precision, steps=30, rounding=False, seed=0):
-    model = Transformer(replace(TINY, num_hidden_layers=2), seed, precision)
+    model = Transformer(TINY, seed, precision)
     if rounding:
         round_products(model)
     train = replace(TRAIN, precision=precision, init_loss_scale=4096.0, warmup_steps=0, lr_scheduler_type="constant")

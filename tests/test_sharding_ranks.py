@@ -79,7 +79,7 @@ def test_a_checkpoint_goes_from_two_ranks_to_one_and_from_one_to_two(two, plain)
 
 
 def test_the_whole_step_on_two_ranks(two):
-    """With accumulation, clipping and an overflow of one rank."""
+    """With clipping and an overflow of one rank."""
     told, arrays = two
     assert told[0]["losses-none"] == [pytest.approx(pair, abs=2e-6) for pair in told[0]["losses-zero1"]]
     assert [overflow for _, overflow in told[1]["losses-zero1"]] == [0, 0, 0, 1] + [0] * 16

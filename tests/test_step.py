@@ -14,6 +14,7 @@ from workbench.model.transformer import Transformer
 from workbench.train.losses import joint_loss, target_counts
 from workbench.train.micro_batches import INPUTS
 from workbench.train.optimizing import decays
+from workbench.train.scaling import at_floor
 from workbench.train.schedule import learning_rate_at
 from workbench.train.state import TrainState
 from workbench.train.step import TrainStep
@@ -125,7 +126,53 @@ def test_the_update_is_the_same_at_scale_1_and_65536_growth_step_included():
         for scale in (1.0, 65536.0)
     ]
     for name in states[0]:
-        assert np.abs(states[0][name] - states[1][name]).max() < 1e-7, name
+        assert states[0][name].tobytes() == states[1][name].tobytes(), name
+
+
+def test_a_checkpoint_in_the_middle_of_a_growth_interval_continues_the_same():
+    """Scale, good steps and used-up patience are in the state: two overflows, then growth after five good steps."""
+    train = replace(TRAIN, init_loss_scale=1024.0, loss_scale_window=5, loss_scale_hysteresis=2)
+    batches = [batch_of(i) | {"loss_factor": np.inf if i in (0, 4) else 1.0} for i in range(12)]
+
+    def history(state, step, batches):
+        return [step(state, batch)[1] for batch in batches]
+
+    def fresh(seed):
+        model = Transformer(CONFIG, seed)
+        return TrainState.fresh(model, train), TrainStep(model, train)
+
+    state, step = fresh(0)
+    whole = history(state, step, batches)
+    assert [m["loss_scale"] for m in whole] == [1024] * 5 + [512] * 5 + [1024] * 2
+    for stop in (3, 7):  # patience 1 of 2 left; patience used up and 2 of 5 good steps
+        again, _ = fresh(0)
+        again.load(*started(step, state, fresh(0)[0], batches[:stop]))
+        other, other_step = fresh(9)
+        other.load(*again.arrays())
+        np.testing.assert_equal(history(other, other_step, batches[stop:]), whole[stop:])  # NaN equals NaN
+
+
+def started(step, state, first, batches):
+    """The arrays after ``batches`` from the state ``first``, by a step that is compiled for ``state``."""
+    state.load(*first.arrays())
+    for batch in batches:
+        step(state, batch)
+    return state.arrays()
+
+
+def test_a_hundred_overflows_in_a_row_stop_at_the_floor_and_training_goes_on():
+    train = replace(TRAIN, loss_scale_window=1000)
+    model = Transformer(CONFIG, seed=0)
+    state, step = TrainState.fresh(model, train), TrainStep(model, train)
+    before = state.arrays()
+    history = [step(state, batch_of(0) | {"loss_factor": np.inf})[1] for _ in range(100)]
+    assert [at_floor(m, train) for m in history] == [False] * 16 + [True] * 84
+    numbers = state.numbers()
+    assert numbers["loss_scale"] == 1 and numbers["overflows"] == numbers["overflows_in_row"] == 100
+    for name, weight in state.arrays()[0].items():
+        assert weight.tobytes() == before[0][name].tobytes(), name
+    _, metrics = step(state, batch_of(0))
+    assert metrics["overflow"] == 0 and state.numbers()["overflows_in_row"] == 0 and state.numbers()["updates"] == 1
 
 
 def test_clipping_bounds_the_update_and_sees_unscaled_gradients():

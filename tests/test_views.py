@@ -14,13 +14,16 @@ from workbench.data.cleaning import CleaningPolicy, clean
 from workbench.errors import SettingError
 from workbench.run_folder import read_lines
 from workbench.train.scaling import simulate_limit
-from workbench.config import TrainConfig
+from workbench.config import ModelConfig, TrainConfig
 from workbench.data.ledger import Ledger
 from workbench.data.sharding import RankBalance
 from workbench.data.windows import cut_windows
 from workbench.model.mask_arms import ArmTiming
 from workbench.model.mask_forms import chunks
-from workbench.views import data, diagnosis, masks, scaling, text
+from workbench.train.budget import memory_budget
+from workbench.train.large_models import large_model_table
+from workbench.train.memory import Arm, MemoryTrace
+from workbench.views import data, diagnosis, masks, memory, scaling, text
 from workbench.views import show as room
 from workbench.views.panels import Panel, slider
 
@@ -155,3 +158,40 @@ def test_overlap_curves_have_a_band_an_arm():
     picture, told = data.overlap_curves(losses, {name: np.array([10, 20]) for name in losses})
     assert [t.name for t in picture.data if t.name] == ["overlap 0", "overlap 0.5"]
     assert "overlap 0: 2.100 (±0.100), overlap 0.5: 1.000 (±0.000)" in told and "2 seeds" in told
+
+
+SMALL = ModelConfig(hidden_size=16, num_attention_heads=2, num_key_value_heads=1, num_hidden_layers=2)
+
+
+def small_budgets():
+    return {k: memory_budget(SMALL, TrainConfig(batch_size=2, recompute=k), 16) for k in ("none", "block", "whole")}
+
+
+def test_the_bars_of_a_budget_sum_to_its_peak():
+    budgets = small_budgets()
+    picture, told = memory.budget_bars(budgets)
+    for i, (name, budget) in enumerate(budgets.items()):
+        assert sum(bar.y[i] for bar in picture.data) == pytest.approx(budget.peak_mb, rel=1e-3)
+        assert f"{name}: {budget.peak_mb:.1f} MiB at {budget.peak.name}" in told
+    assert sum(bar.showlegend is not False for bar in picture.data if "activations" in bar.name) == 1
+
+
+def test_measured_memory_stands_beside_the_computed():
+    budgets = small_budgets()
+    arms = {k: Arm((b.allocator_mb,) * 3, (s,) * 3) for (k, b), s in zip(budgets.items(), (1.0, 1.3, 1.25))}
+    picture, told = memory.memory_arms(arms, budgets)
+    assert list(picture.data[0].y) == list(picture.data[1].y)
+    saved = budgets["block"].allocator_mb / budgets["whole"].allocator_mb - 1
+    assert f"block against whole: {saved:+.0%} memory, +4% time, 3 process(es) an arm (the article: -23%, +8%" in told
+    trace = MemoryTrace(9.0, np.arange(4.0), np.array([1.0, 9.0, 2.0, 0.1]), 1.0, (0.1,))
+    picture, told = memory.memory_timeline({"none": trace}, budgets)
+    assert max(picture.data[0].y) == 9 and set(picture.data[1].y) == {float(f"{budgets['none'].allocator_mb:.4g}")}
+    picture, told = memory.budget_moments(budgets["none"], trace)
+    heights = [sum(bar.y[i] for bar in picture.data) for i in range(len(budgets["none"].moments))]
+    assert max(heights) == pytest.approx(budgets["none"].allocator_mb, rel=1e-3) and "measured (dashed) 9.0 MiB" in told
+
+
+def test_the_table_of_cards_says_what_fits():
+    picture, told = memory.card_fits(large_model_table())
+    assert [line.x0 for line in picture.layout.shapes] == [24, 32, 64]
+    assert "yes, yes, yes" not in told and "no, yes, yes" in told and "no, no, no" in told

@@ -2,8 +2,8 @@
 
     python -m tests.bench.model_worker ours|eager|compile SHAPE.json
 
-Reads "go STEPS" lines and answers each with one line of JSON: seconds and loss of every step, and
-the processor seconds that passed since its last answer while it should have been idle. "end" ends
+Reads "go STEPS" lines and answers each with one line of JSON: seconds and loss of every step, the
+processor seconds of all, and those that passed before, while it should have been idle. "end" ends
 it with a line of its peak resident memory. Forward and backward only, no optimizer; every arm
 gets the same weights and batches, made here from the shape alone. Does not do: any comparing.
 """
@@ -133,8 +133,9 @@ def serve(build: Callable[[dict], Callable[[int], float]], path: str) -> None:
             losses.append(step(done % BATCHES))
             seconds.append(time.perf_counter() - begin)
             done += 1
-        spent = processor_seconds()
-        say({"seconds": seconds, "losses": losses, "idle_processor_seconds": idle})
+        now = processor_seconds()
+        used, spent = now - spent - idle, now
+        say({"seconds": seconds, "losses": losses, "processor_seconds": used, "idle_processor_seconds": idle})
     peaks = {"peak_resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
     if hasattr(step, "allocator_mb"):
         peaks["peak_allocator_mb"] = step.allocator_mb()

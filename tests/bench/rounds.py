@@ -196,8 +196,9 @@ def write(given: argparse.Namespace, about: dict, job: dict, told: dict, skipped
         against = f"{compared[name]['of_medians']:.2f} x ours" if name in compared else ""
         allocator = f", allocator {arm['peak_allocator_mb']:.0f} MB" if "peak_allocator_mb" in arm else ""
         speed = given.rows * given.length / seconds
+        spent = statistics.median(r["processor_seconds"] / len(r["seconds"]) for r in arm["rounds"])
         print(
-            f"{name:30} {seconds * 1000:8.1f} ms {speed:9.0f} tok/s  {against:12} "
+            f"{name:30} {seconds * 1000:8.1f} ms {speed:9.0f} tok/s  {against:12} processors {spent * 1000:.0f} ms, "
             f"first step {arm['first_step_seconds']:.1f} s, resident {arm['peak_resident_mb']:.0f} MB{allocator}"
         )
     for name, reason in skipped.items():

@@ -32,7 +32,8 @@ def ours(job: dict, kernels: str) -> Callable[[int], float]:
     from workbench.device import use_device
     from workbench.model.transformer import Transformer
     from workbench.model.weights import set_weights
-    from workbench.train.step import TrainState, TrainStep
+    from workbench.train.state import TrainState
+    from workbench.train.step import TrainStep
 
     use_device("CPU")
     shape, length = job["shape"], job["length"]
@@ -120,7 +121,8 @@ def data(job: dict) -> None:
     from workbench.device import use_device
     from workbench.train.dropping import drop
     from workbench.train.starting import starting_model
-    from workbench.train.step import TrainState, TrainStep
+    from workbench.train.state import TrainState
+    from workbench.train.step import TrainStep
 
     shape = {k: v for k, v in job["shape"].items() if k != "vocab_size"}
     model = ModelConfig(**shape, max_position_embeddings=job["length"])

@@ -15,7 +15,9 @@ what kernels need for themselves. Costs nothing and imports no MindSpore.
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass
+from typing import Sequence
 
 from workbench.config import ModelConfig, TrainConfig
 from workbench.errors import SettingError, unknown_name
@@ -78,27 +80,37 @@ class Budget:
         return {name: size / MIB for name, size in (found | peak.parts).items() if size}
 
 
-def parameter_sizes(model: ModelConfig) -> dict[str, int]:
-    """Elements of every parameter of ``Transformer(model)`` by name; a layer norm's bias counts with its weight."""
+def parameter_shapes(model: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every parameter of ``Transformer(model)``."""
     shapes = {name: tensor.shape for name, tensor in tensors_of(model, "llama").items()} | own_tensors(model)
-    twice = 2 if model.norm_type == "layer_norm" else 1
-    return {n: math.prod(s) * (twice if "norm" in n and len(s) == 1 else 1) for n, s in shapes.items()}
+    if model.norm_type == "layer_norm":
+        norms = {n: s for n, s in shapes.items() if n.endswith(("layernorm.weight", "model.norm.weight"))}
+        shapes |= {name.removesuffix("weight") + "bias": shape for name, shape in norms.items()}
+    return shapes
 
 
 def parameter_count(model: ModelConfig) -> int:
     """Parameters of ``Transformer(model)``, heads and task embedding included."""
-    return sum(parameter_sizes(model).values())
+    return sum(map(math.prod, parameter_shapes(model).values()))
 
 
-def largest_bucket(sizes: dict[str, int], train: TrainConfig) -> int:
-    """Elements of the largest bucket of float32 gradients, as ``bucket_by`` cuts them."""
-    largest = max(sizes.values())
+def largest_bucket(sizes: Sequence[int], train: TrainConfig) -> int:
+    """Elements of the largest bucket of float32 gradients of ``sizes`` elements, as ``reducing.py`` plans them."""
     if train.bucket_by == "parameter":
-        return largest
-    if train.bucket_by == "bytes":
-        return max(largest, min(sum(sizes.values()), int(train.bucket_mb * MIB / 4)))
-    bounds = (0, *train.bucket_size_groups, largest)
-    return max(sum(n for n in sizes.values() if low < n <= high) for low, high in zip(bounds, bounds[1:]))
+        return max(sizes)
+    if train.bucket_by == "size_groups":
+        bounds = (0, *train.bucket_size_groups, math.inf)
+        return max(sum(n for n in sizes if low < n <= high) for low, high in zip(bounds, bounds[1:]))
+    largest, filled, room = 0, math.inf, train.bucket_mb * MIB / 4
+    for size in reversed(sizes):
+        filled = size if filled + size > room else filled + size
+        largest = max(largest, filled)
+    return largest
+
+
+def staging_bytes(shapes: Sequence[tuple[int, ...]]) -> int:
+    """Of ``offload.py``: both moments, twice for a shape that occurs twice or more, once for one that occurs once."""
+    return sum(8 * math.prod(shape) * min(2, count) for shape, count in Counter(shapes).items())
 
 
 def memory_budget(
@@ -121,8 +133,9 @@ def memory_budget(
             f"batch_size={train.batch_size} is not allowed: a multiple of ranks * gradient_accumulation_steps={parts}"
         )
     ascend, half = device == "Ascend", train.precision != "float32"
-    sizes = parameter_sizes(model)
-    count, bucket = sum(sizes.values()), largest_bucket(sizes, train)
+    shapes = parameter_shapes(model)
+    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
+    count, bucket = sum(sizes.values()), largest_bucket(list(sizes.values()), train)
     each = 2 if ascend and half else 4  # bytes of a weight that is computed with, and of its gradient
     shard = ranks if train.optimizer_sharding == "zero1" else 1
     offload = train.optimizer_offload != "none"
@@ -135,7 +148,7 @@ def memory_budget(
     if train.gradient_accumulation_steps > 1:
         state["accumulated gradients"] = count * 4
     if offload:
-        state["staging"] = 2 * 2 * 4 * -(-bucket // shard)  # two sets, both moments
+        state["staging"] = staging_bytes(list(shapes.values()))
     if ranks > 1:
         state["communication"] = 2 * bucket * 4  # the flat bucket and what comes back
     activations = Activations(model, train, train.batch_size // parts, sequence_length, ascend)
@@ -171,7 +184,6 @@ def _moments(of: Activations, gradients: dict[str, int]) -> tuple[Moment, ...]:
             held[k] = there
             besides = {"shared by the layers": shares + sum(early[:k]) + casts[k], "work space": work}
             found.append(Moment(f"backward of layer {k}, {part}", done, tuple(held), besides))
-        # By then the gradients of this layer's feed-forward part are there too; small beside the rest.
     # Tied, the head's gradient and the embedding's meet in a third array.
     meeting = table if model.tie_word_embeddings else 0
     nothing = tuple(0 for _ in layers)

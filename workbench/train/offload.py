@@ -19,8 +19,6 @@ CPU only: a Parameter's ``asnumpy()`` is its memory there. What Ascend offers in
 ``ascend_optimizer.py``. Not here: gradients or weights off the device, sharded moments off the device.
 """
 
-import os
-import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Mapping, Sequence
@@ -33,7 +31,7 @@ from workbench.config import TrainConfig
 from workbench.errors import DataError, SettingError
 from workbench.model.weights import check_fit
 from workbench.train.optimizing import Replicated
-from workbench.train.staging import staging_parameter, visit
+from workbench.train.staging import mapped_file, staging_parameter, visit
 
 
 class OffloadedAdamW(Replicated):
@@ -57,10 +55,9 @@ class OffloadedAdamW(Replicated):
             )
         shapes = [tuple(p.shape) for p in parameters]
         self.on_disk = config.optimizer_offload == "disk"
-        self.kept = _mapped(2 * sum(p.size for p in parameters), folder) if self.on_disk else None
-        if self.kept is None:
-            self.kept = np.empty(2 * sum(p.size for p in parameters), np.float32)
-            self.kept.fill(0.0)
+        elements = 2 * sum(p.size for p in parameters)
+        # np.full writes, np.zeros would leave the pages to be made in the first step.
+        self.kept = mapped_file(elements, folder) if self.on_disk else np.full(elements, 0.0, np.float32)
         ends = np.cumsum([2 * p.size for p in parameters])[:-1]
         # (2, ...) for each parameter: views, so that writing into them is writing home.
         self.homes = [part.reshape(2, *shape) for part, shape in zip(np.split(self.kept, ends), shapes)]
@@ -142,17 +139,3 @@ def _buffers(shape: tuple[int, ...], count: int) -> list[list[ms.Parameter]]:
     """``count`` pairs of staging buffers for the moments of a parameter of ``shape``."""
     name = "_".join(["staging", *map(str, shape)])
     return [[staging_parameter(shape, f"{name}_{i}_moment{k}") for k in (1, 2)] for i in range(count)]
-
-
-def _mapped(elements: int, folder: Path | None) -> np.memmap:
-    """(elements,) float32 zeros in a file without a name, all of its room taken at once."""
-    try:
-        with tempfile.TemporaryFile(dir=folder, prefix="moments-") as file:
-            # A sparse file would end the process with SIGBUS when the disk is full later.
-            os.posix_fallocate(file.fileno(), 0, 4 * elements)
-            return np.memmap(file, np.float32, "r+", shape=(elements,))
-    except OSError as error:
-        raise DataError(
-            f"optimizer_offload='disk': {folder or tempfile.gettempdir()} cannot hold {4 * elements / 2**20:,.1f} MiB "
-            f"of moments: {error.strerror}; give another folder, or set optimizer_offload='host'"
-        ) from error

@@ -10,7 +10,7 @@ The step is a chain of four functions, compiled together:
     reduce     over the ranks; a gradient that is not finite on one rank is so on all, which is the
                vote: every rank skips or none
     judge      norm, finite?, the policy's next scale, one factor that unscales and clips
-    update     AdamW in place
+    update     AdamW in place; outside of the compiled function where the moments are not on the device
 
 With accumulation the first is compiled by itself and adds to buffers, the rest is another function.
 Targets are counted over all parts and ranks before the first backward pass, so each token weighs the

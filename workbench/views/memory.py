@@ -64,9 +64,9 @@ def budget_moments(budget: Budget, trace: MemoryTrace | None = None) -> tuple[go
         for name, (colour, sizes) in parts.items()
     ]
     picture = figure(
-        *bars, title="The moments of a step, computed", y="MiB besides weights and moments", barmode="stack", height=460
+        *bars, title="The moments of a step, computed", y="MiB besides the state", barmode="stack", height=460
     )
-    picture.update_layout(margin_b=190, legend_y=1.08)
+    picture.update_layout(margin_b=190, margin_t=84, legend_y=1.02, legend_yanchor="bottom")
     text = f"computed peak {budget.allocator_mb:.1f} MiB at {budget.peak.name}"
     if trace:
         picture.add_hline(y=float(f"{trace.peak_mb:.5g}"), line={"color": RED, "dash": "dash"})
@@ -133,10 +133,11 @@ def card_fits(fits: Sequence[Fit]) -> tuple[go.Figure, str]:
         x="GB",
         barmode="stack",
         height=420,
+        margin_t=76,
     )
     picture.update_yaxes(autorange="reversed")
     for card in CARDS_GB:
-        picture.add_vline(x=card, line={"color": RED, "dash": "dash"}, annotation={"text": f"{card} GB"})
+        picture.add_vline(x=card, line={"color": RED, "dash": "dash"}, annotation={"text": f"{card} GB", "yshift": 14})
     rows = [f"{'':38}{'ranks':>6}{'state GB':>10}{'peak GB':>9}  fits {', '.join(map(str, CARDS_GB))} GB"]
     for fit in fits:
         told = ", ".join("yes" if ok else "no" for ok in fit.fits)

@@ -2,9 +2,9 @@
 
     N rows   D size of a row   B batch   S positions   H heads   C head dimension   V vocabulary
 
-What each computes is said in ``kernels.cpp``; the cells keep the same arrays for the backward pass
-as their stock counterparts in ``norm.py``, ``swiglu.py`` and ``rotary.py``, or fewer. All operands are float32; in
-float16 the model casts before and after, as it does for the stock operators.
+What each computes is said in ``kernels.cpp``. For the backward pass the cells keep what their stock
+counterparts in ``norm.py``, ``swiglu.py`` and ``rotary.py`` keep, the norm one (N, D) array instead
+of three. Operands are float32; in float16 the model casts before and after, as for the stock operators.
 """
 
 from pathlib import Path
@@ -18,28 +18,30 @@ def _swapped(shape):
     return [shape[0], shape[2], shape[1], shape[3]]
 
 
-# {kernel: shapes of its results from those of its operands}
+# {kernel: (number of results, their shapes from those of the operands)}
 _RESULTS = {
-    "rms_norm": lambda x, weight, epsilon: (x, x[:1]),
-    "rms_norm_gradient": lambda x, weight, inverse_rms, gradient: (x, weight),
-    "gated": lambda gate, up: gate,
-    "gated_gradient": lambda gate, up, gradient: (gate, gate),
-    "rotate": lambda x, cos, sin: _swapped(x),
-    "rotate_gradient": lambda gradient, cos, sin: cos,
-    "swap": _swapped,
-    "masked_softmax": lambda scores, *places: scores,
-    "softmax_gradient": lambda probabilities, gradient: probabilities,
-    "cross_entropy": lambda logits, labels: (labels, logits),
+    "rms_norm": (2, lambda x, weight, epsilon: (x, x[:1])),
+    "rms_norm_gradient": (2, lambda x, weight, inverse_rms, gradient: (x, weight)),
+    "gated": (1, lambda gate, up: gate),
+    "gated_gradient": (2, lambda gate, up, gradient: (gate, gate)),
+    "rotate": (1, lambda x, cos, sin: _swapped(x)),
+    "rotate_gradient": (1, lambda gradient, cos, sin: cos),
+    "swap": (1, _swapped),
+    "masked_softmax": (1, lambda scores, *places: scores),
+    "softmax_gradient": (1, lambda probabilities, gradient: probabilities),
+    "cross_entropy": (2, lambda logits, labels: (labels, logits)),
 }
 
 
 class Kernels:
-    """An operator for each kernel of the shared library at ``path``, as attributes: ``kernels.rotate(x, cos, sin)``."""
+    """An operator for each kernel of the shared library at ``path``, as attributes: ``kernels.rotate(x, cos, sin)``.
+
+    Float operands are float32 and integers int32, else MindSpore raises RuntimeError as it runs.
+    """
 
     def __init__(self, path: Path) -> None:
-        for name, shapes in _RESULTS.items():
-            several = name in ("rms_norm", "rms_norm_gradient", "gated_gradient", "cross_entropy")
-            types = (ms.float32, ms.float32) if several else ms.float32
+        for name, (count, shapes) in _RESULTS.items():
+            types = (ms.float32,) * count if count > 1 else ms.float32
             setattr(self, name, ops.Custom(f"{path}:{name}", shapes, types, func_type="aot"))
 
 
