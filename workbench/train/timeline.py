@@ -12,8 +12,9 @@ waits for everything. ``overlap`` may name
 
 It moves no data and knows nothing of kernels that slow each other down, so it gives the best that
 overlap can do with the durations it is given. What this package overlaps itself and measures is data
-loading (``prefetching.py``); collectives are the engine's to overlap, on Ascend by the switches in
-``ASCEND_SETTINGS``. Not run on Ascend.
+loading (``prefetching.py``). Collectives are the engine's to overlap. On the CPU it does not: with the
+other rank 6 s late, an AllReduce followed by 1.2 s of independent products took 7.3 s (2026-11-30, 2
+cores, both of 2 rounds). On Ascend its switches are ``ASCEND_SETTINGS``. Not run on Ascend.
 """
 
 from dataclasses import dataclass
