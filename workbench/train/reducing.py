@@ -13,8 +13,8 @@ the first. ``bucket_by`` chooses:
                  that holds it; the article drops what is larger than the last, here they are one more
     parameter    one by one
 
-Costs a copy of each bucket of two or more gradients on the way in and another on the way out. Does
-not overlap with the backward pass: on the CPU the engine runs one operator after the other.
+Costs a copy of each bucket of two or more gradients on the way in and another on the way out. Asks
+for no overlap with the backward pass; what one could give is simulated in ``timeline.py``.
 """
 
 from dataclasses import dataclass

@@ -11,9 +11,10 @@ waits for everything. ``overlap`` may name
                 its backward pass has to wait for (tensor parallelism), is on its way
 
 It moves no data and knows nothing of kernels that slow each other down, so it gives the best that
-overlap can do with the durations it is given. MindSpore runs the CPU's operators one after the
-other: on this device only data loading overlaps with computing (``prefetching.py``, measured). On
-Ascend the engine overlaps; ``ASCEND_SETTINGS`` are its switches. Not run on Ascend.
+overlap can do with the durations it is given. What this package overlaps itself and measures is data
+loading (``prefetching.py``). Collectives are the engine's to overlap. On the CPU it does not: with the
+other rank 6 s late, an AllReduce followed by 1.2 s of independent products took 7.3 s (2026-11-30, 2
+cores, both of 2 rounds). On Ascend its switches are ``ASCEND_SETTINGS``. Not run on Ascend.
 """
 
 from dataclasses import dataclass
