@@ -9,8 +9,8 @@ the products are in half precision; there the loss has no kernel (``train/losses
 block takes plain gradients and with them stock operators.
 
 What lies between the products took 0.6 of the stock operators' time in MindSpore's operator profile,
-and the first step, compilation included, 0.5 to 0.7 (2026-11-30, 2 cores, other work on them, 4 layers of
-hidden size 256, 8 x 256 positions; one profile of 3 steps each). Sums are in another order than the
+and the first step, compilation included, 0.5 to 0.9 (2026-11-30, 2 cores, other work on them, 4 layers of
+hidden size 256, 8 x 256 positions; one profile of 3 steps, three first steps). Sums are in another order than the
 stock ones': losses agree to 1e-5 over ten steps, not to the bit. Not here: products, optimizer.
 """
 
