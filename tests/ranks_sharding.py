@@ -39,7 +39,9 @@ def main(out: Path) -> None:
             told[name] = {"bytes": arm.optimizer.resident_bytes(), "norms": arm.norms, "updates": arm.updates}
 
         for by in ("bytes", "size_groups", "parameter"):
-            tell(f"zero1-{by}", Arm(rank=rank, world=world, optimizer_sharding="zero1", bucket_by=by).run())
+            arm = Arm(rank=rank, world=world, optimizer_sharding="zero1", bucket_by=by).run(0, STOP)
+            np.savez(out / f"zero1-stopped-{rank}.npz", **arm.arrays())
+            tell(f"zero1-{by}", arm.run(STOP))
         clipped = replace(CONFIG, max_grad_norm=0.5)
         tell("plain", Arm(rank=rank, world=world).run())
         tell("plain-clipped", Arm(clipped, rank, world).run())
@@ -48,7 +50,6 @@ def main(out: Path) -> None:
         before = sharded.run(0, OVERFLOW).arrays()
         told["changed by an overflow"] = differing(before, sharded.run(OVERFLOW, OVERFLOW + 1).arrays())
         tell("zero1-clipped", sharded.run(OVERFLOW + 1))
-        tell("zero1-stopped", Arm(rank=rank, world=world, optimizer_sharding="zero1").run(0, STOP))
         resumed = Arm(rank=rank, world=world, optimizer_sharding="zero1")
         tell("zero1-from-one", resumed.load(dict(np.load(out / "one.npz")), STOP - 1.0).run(STOP, STEPS))
         for sharding in ("none", "zero1"):
