@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 from optimizer_arms import CONFIG, OVERFLOW, STEPS, STOP, Arm, differing
-from ranks_step import MODEL, TRAIN, batch_of, rows_of
+from ranks_step import TRAIN, batch_of, rows_of
+from tiny_model import TINY
 
 from workbench.device import joined_ranks, use_device
 
@@ -19,7 +20,7 @@ def trained(sharding: str, rank: int, world: int):
     from workbench.train.step import TrainStep
 
     config = replace(TRAIN, optimizer_sharding=sharding)
-    model = Transformer(replace(MODEL, num_hidden_layers=1), seed=0)
+    model = Transformer(TINY, seed=0)
     state, step, losses = TrainState.fresh(model, config), TrainStep(model, config), []
     for i in range(20):
         extra = {"loss_factor": np.inf} if i == 3 and rank == 1 else {}
