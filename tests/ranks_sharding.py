@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 from optimizer_arms import CONFIG, OVERFLOW, STEPS, STOP, Arm, differing
-from ranks_step import MODEL, TRAIN, batch_of, rows_of
+from ranks_step import TRAIN, batch_of, rows_of
+from tiny_model import TINY
 
 from workbench.device import joined_ranks, use_device
 
@@ -19,7 +20,7 @@ def trained(sharding: str, rank: int, world: int):
     from workbench.train.step import TrainStep
 
     config = replace(TRAIN, optimizer_sharding=sharding)
-    model = Transformer(replace(MODEL, num_hidden_layers=1), seed=0)
+    model = Transformer(TINY, seed=0)
     state, step, losses = TrainState.fresh(model, config), TrainStep(model, config), []
     for i in range(20):
         extra = {"loss_factor": np.inf} if i == 3 and rank == 1 else {}
@@ -39,7 +40,9 @@ def main(out: Path) -> None:
             told[name] = {"bytes": arm.optimizer.resident_bytes(), "norms": arm.norms, "updates": arm.updates}
 
         for by in ("bytes", "size_groups", "parameter"):
-            tell(f"zero1-{by}", Arm(rank=rank, world=world, optimizer_sharding="zero1", bucket_by=by).run())
+            arm = Arm(rank=rank, world=world, optimizer_sharding="zero1", bucket_by=by).run(0, STOP)
+            np.savez(out / f"zero1-stopped-{rank}.npz", **arm.arrays())
+            tell(f"zero1-{by}", arm.run(STOP))
         clipped = replace(CONFIG, max_grad_norm=0.5)
         tell("plain", Arm(rank=rank, world=world).run())
         tell("plain-clipped", Arm(clipped, rank, world).run())
@@ -48,7 +51,6 @@ def main(out: Path) -> None:
         before = sharded.run(0, OVERFLOW).arrays()
         told["changed by an overflow"] = differing(before, sharded.run(OVERFLOW, OVERFLOW + 1).arrays())
         tell("zero1-clipped", sharded.run(OVERFLOW + 1))
-        tell("zero1-stopped", Arm(rank=rank, world=world, optimizer_sharding="zero1").run(0, STOP))
         resumed = Arm(rank=rank, world=world, optimizer_sharding="zero1")
         tell("zero1-from-one", resumed.load(dict(np.load(out / "one.npz")), STOP - 1.0).run(STOP, STEPS))
         for sharding in ("none", "zero1"):
