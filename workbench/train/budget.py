@@ -10,7 +10,7 @@ backward pass, the embedding, the update) and the largest counts. What a layer k
 allocator: ``allocator_mb`` is what ``measure_memory`` measures, within 10 % (``tests/test_budget.py``).
 
 Not measured, and said so in ``notes``: everything on Ascend, and what follows from arithmetic
-(sharding, offload, accumulation, buckets). Not in it: the process itself, the compiler, data, and
+(several ranks, sharded moments, buckets). Not in it: the process itself, the compiler, data, and
 what kernels need for themselves. Costs nothing and imports no MindSpore.
 """
 
@@ -58,8 +58,8 @@ class Budget:
 
     @property
     def allocator_mb(self) -> float:
-        """MiB of everything but the state at the peak: what the CPU's allocator tells."""
-        return self.peak.total / MIB
+        """MiB of the peak that are the CPU's allocator's: all but the state, and of it the staging buffers."""
+        return (self.peak.total + self.state.get("staging", 0)) / MIB
 
     @property
     def peak_mb(self) -> float:
@@ -188,22 +188,20 @@ def _moments(of: Activations, gradients: dict[str, int]) -> tuple[Moment, ...]:
     meeting = table if model.tie_word_embeddings else 0
     nothing = tuple(0 for _ in layers)
     found.append(Moment("the embedding's gradient", total + meeting, nothing, {"work space": meeting}))
-    # The optimizer's kernel works in place and yet allocates its three outputs. Gradients go one by one.
+    # The optimizer's kernel works in place and yet allocates its three outputs. Gradients go one by
+    # one; with moments elsewhere, they all stay until the end, and the scaled one is a copy.
     left, largest = total, 0
     for size in gradients.values():
         left, largest = left - size, max(largest, left + 3 * size)
+    if of.train.optimizer_offload != "none":
+        largest = total + 4 * max(gradients.values())
     found.append(Moment("the update", total, nothing, {"work space": largest - total}))
     return tuple(found)
 
 
 def _notes(train: TrainConfig, ranks: int, device: str) -> tuple[str, ...]:
-    arithmetic = {
-        "optimizer_sharding": train.optimizer_sharding != "none",
-        "optimizer_offload": train.optimizer_offload != "none",
-        "gradient_accumulation_steps": train.gradient_accumulation_steps > 1,
-        "ranks": ranks > 1,
-    }
-    named = ", ".join(name for name, on in arithmetic.items() if on)
+    several = {"ranks": ranks > 1, "optimizer_sharding": train.optimizer_sharding != "none"}
+    named = " and ".join(name for name, on in several.items() if on)
     found = [f"not measured, from arithmetic: {named}"] if named else []
     if device == "Ascend":
         found.append("not measured: nothing here was run on Ascend")
