@@ -24,6 +24,7 @@ from workbench.train.stability import (
     stability,
     wilson,
 )
+from workbench.views.scaling import losses_with_faults
 
 STEPS = 40
 ARMS = (("dynamic", "dynamic", 1024.0), ("article", "article", 1024.0), ("too large", "dynamic", 2.0**30))
@@ -67,6 +68,8 @@ def test_the_articles_policy_applies_everything_and_loses_the_weights_at_the_fir
         assert np.isnan(course.loss[first + 1 :]).all()
     assert (found.survived, found.faults) == (0, 2) and found.alive.value == pytest.approx(9 / STEPS)
     assert "faults survived 0 of 2" in str(found)
+    picture, text = losses_with_faults({"article": courses[0]})
+    assert list(picture.data[1].x) == [10] and "skipped, parameters not finite after step 10" in text
 
 
 def test_a_scale_that_is_too_large_overflows_for_real_until_it_fits(measured):

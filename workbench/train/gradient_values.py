@@ -6,7 +6,7 @@
 
 Too small a scale rounds small gradients to zero, too large a one makes large ones infinite; the
 article (section 3.2) has it the other way round. ``lost_values`` rounds the finished gradient once,
-exactly; a float16 backward pass rounds at every product, so it loses a little more at both ends.
+exactly; a float16 backward pass rounds at every product on the way.
 
 float16 (IEEE 754-2008): smallest subnormal 2^-24 = 6.0e-8, half of which still rounds up to it;
 smallest normal 2^-14 = 6.1e-5, below it bits are lost; largest 65,504, 65,520 and more is infinite.

@@ -48,15 +48,17 @@ def scale_policies(traces: Mapping[str, ScaleTrace]) -> tuple[go.Figure, str]:
 def losses_with_faults(courses: Mapping[str, Course]) -> tuple[go.Figure, str]:
     """The loss of several policies in training with faults (lines below); a curve ends with the parameters."""
     lines, told = [], []
-    for colour, (name, course) in zip(COLOURS, courses.items()):
+    for number, (colour, (name, course)) in enumerate(zip(COLOURS, courses.items())):
         keep = thin(course.loss)
-        lines.append(go.Scatter(x=(keep + 1).tolist(), y=rounded(course.loss[keep]), name=name, line={"color": colour}))
+        # Policies that skip the same steps have the same curve: the first stays visible below the others.
+        line = {"color": colour, "width": 6 if number == 0 else 2}
+        lines.append(go.Scatter(x=(keep + 1).tolist(), y=rounded(course.loss[keep]), name=name, line=line))
         dead = np.flatnonzero(~course.finite)
         if dead.size:
             lines.append(
                 go.Scatter(
-                    x=[int(dead[0])],
-                    y=rounded([course.loss[max(0, dead[0] - 1)]]),
+                    x=[int(dead[0]) + 1],
+                    y=rounded([course.loss[dead[0]]]),
                     mode="markers",
                     marker={"color": colour, "symbol": "x", "size": 12},
                     showlegend=False,
@@ -85,12 +87,17 @@ def gradient_sizes(powers: np.ndarray, shares: np.ndarray, scale: float, lost: L
         y="% of values",
         bargap=0,
     )
-    limits = ((SMALLEST_SUBNORMAL, "smallest", BLUE), (SMALLEST_NORMAL, "full bits", ORANGE), (LARGEST, "largest", RED))
-    for limit, word, colour in limits:
+    limits = (
+        (SMALLEST_SUBNORMAL, "smallest 6.0e-8", BLUE, "top left"),
+        (SMALLEST_NORMAL, "full bits 6.1e-5", ORANGE, "top right"),
+        (LARGEST, "largest 65,504", RED, "top right"),
+    )
+    for limit, word, colour, place in limits:
         picture.add_vline(
             x=float(np.log2(limit)),
             line={"color": colour, "dash": "dash"},
-            annotation={"text": f"{word} {limit:.3g}", "font": {"size": 11}},
+            annotation={"text": word, "font": {"size": 11}},
+            annotation_position=place,
         )
     picture.update_xaxes(range=[-52, 44])
     return picture, (
