@@ -21,7 +21,7 @@ help:
 	@echo '  STEPS=N                 training steps'
 	@echo '  NAME=NAME or OUT=FOLDER where to: runs/NAME, or any folder'
 	@echo 'make test                 the tests, then every notebook against its stored outputs'
-	@echo 'make bench                data pipeline and model beside their peers, into runs/bench (about an hour; 4 GB of disk)'
+	@echo 'make bench                data pipeline, model and training step beside their peers, into runs/bench (about an hour; 4 GB of disk)'
 	@echo 'make lab                  open JupyterLab on the notebooks'
 	@echo 'make refresh              run the notebooks and store their outputs'
 	@echo 'make clean                remove .venv and caches; runs/ stays'
@@ -38,6 +38,7 @@ bench: .venv/.test-stamp
 	$(BIN)/python -m tests.bench.reading --out runs/bench/reading.json
 	$(BIN)/python -m tests.bench.data --out runs/bench/data.json
 	$(BIN)/python -m tests.bench.model --switch --out runs/bench/model.json
+	$(BIN)/python -m tests.bench.train --out runs/bench/train.json
 
 lab: .venv/.run-stamp
 	$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks

@@ -71,7 +71,7 @@ def _pretrain(config: RunConfig, run: RunFolder, device: Device, rank: int, worl
     tokenizer.save_pretrained(run.path / "tokenizer")
 
     train = config.train
-    state, step = TrainState.fresh(model, train), TrainStep(model, train)
+    state, step = TrainState.fresh(model, train, run.path), TrainStep(model, train)
     meter = PerplexityMeter(model, corpus.validation, max_rows=VALIDATION_ROWS) if len(corpus.validation) else None
     perplexities: list[tuple[int, Perplexity]] = []
     run.log_event(

@@ -80,7 +80,8 @@ class Replicated(nn.Cell):
         """() sum of the squares of all ``reduced`` gradients, the same on every rank."""
         total = 0.0
         for gradient in gradients:
-            total = total + ops.ReduceSum()(ops.square(gradient))
+            # Rows first: the kernel that reduces everything at once takes four times as long.
+            total = total + ops.ReduceSum()(ops.ReduceSum()(ops.square(gradient), -1))
         return total
 
 

@@ -77,7 +77,8 @@ class ShardedAdamW(nn.Cell):
         """() sum of the squares of all ``reduced`` gradients of all ranks, the same on every rank."""
         total = 0.0
         for gradient in gradients:
-            total = total + ops.ReduceSum()(ops.square(gradient))
+            # Rows first: the kernel that reduces everything at once takes four times as long.
+            total = total + ops.ReduceSum()(ops.ReduceSum()(ops.square(gradient), -1))
         return self.all_reduce(ops.reshape(total, (1,)))[0] if self.several else total
 
     def construct(self, gradients, factor, learning_rate, updates, apply):
