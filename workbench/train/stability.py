@@ -14,10 +14,18 @@ one on random tokens. Three shares answer "how stable is it", because one alone 
 
 A policy that skips everything is alive and never applies; one that never skips applies until its
 first fault. The article (section 3.2) claims 99.97 % stability for its policy against 12.3 %
-failures of ``auto_mixed_precision`` and does not say of what. Measured 2026-11-30 by
-``python -m workbench.train.stability`` (2 cores), faults in 1 % of the steps, RECORDED
+failures of ``auto_mixed_precision`` and does not say of what. Measured 2026-11-30, 10 runs of 1,000
+steps a policy, faults in 1 % of the steps, intervals of 95 % (``python -m workbench.train.stability``):
 
-Costs a compilation a policy, then 13 ms of processor time a step. Does not: faults in the data, in
+                     alive                   applied                   faults survived
+    dynamic          100 %                   98.90 % [98.78, 99.01]    97 of 97 [96.2 %, 100 %]
+    constant 1,024   100 %                   99.03 % [98.89, 99.15]    97 of 97 [96.2 %, 100 %]
+    constant 2^40    100 %                   0 %                       97 of 97 [96.2 %, 100 %]
+    article          6.98 % [2.36, 14.08]    6.98 % [2.36, 14.08]      0 of 10 [0 %, 27.8 %]
+
+The 13 steps more that ``dynamic`` skipped are its own: it grew until it overflowed.
+
+Costs a compilation a policy, then some 10 ms of processor time a step. Does not: faults in the data, in
 the weights, or on one rank only.
 """
 

@@ -111,7 +111,7 @@ def half_precision_losses(
 ) -> tuple[go.Figure, str]:
     """Share of gradient values that float16 loses at each loss scale 2**exponent, at both ends.
 
-    ``errors`` are relative errors of real float16 gradients at the same scales, drawn where finite.
+    ``errors`` are relative errors of real float16 gradients at the same scales, NaN where not measured.
     """
     shares = {"rounds to zero": [v.to_zero for v in lost], "overflows": [v.infinite for v in lost]}
     lines = [
@@ -138,13 +138,14 @@ def half_precision_losses(
                 name="error of a float16 backward pass",
                 mode="lines+markers",
                 line={"color": GREY, "dash": "dot"},
+                connectgaps=True,
             )
         )
-        finite = exponents[np.isfinite(errors)]
         text += (
-            f"; a float16 backward pass is off by {errors[0]:.1%} at 2^{exponents[0]}, by "
-            f"{errors.min():.2%} at best, and overflows above 2^{finite.max()}"
+            f"; a float16 backward pass is off by {errors[0]:.1%} at 2^{exponents[0]}, {np.nanmin(errors):.2%} at best"
         )
+        if np.isinf(errors).any():
+            text += f", and overflows at 2^{exponents[np.isinf(errors)].min()}"
     return figure(
         *lines, title="What float16 loses of a gradient", x="loss scale, power of two", y="% of values, % error"
     ), text
