@@ -6,12 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from mindspore.graph.api import ms_compile_cache
-from test_step import CONFIG, TRAIN, batch_of
+from step_runs import CONFIG, batch_of, difference, fresh, run, with_parts
 
 from workbench.errors import DataError
-from workbench.model.transformer import Transformer
-from workbench.train.state import TrainState
-from workbench.train.step import TrainStep
 
 ROWS, LENGTH = 4, 16
 
@@ -28,19 +25,7 @@ def uneven(seed, rows=ROWS):
 
 
 def trained(parts, steps=3, config=CONFIG, batches=None, **changed):
-    train = replace(TRAIN, gradient_accumulation_steps=parts, **changed)
-    model = Transformer(config, seed=0, compute_dtype=train.precision)
-    state, step = TrainState.fresh(model, train), TrainStep(model, train)
-    history = []
-    for batch in batches or [uneven(i) for i in range(steps)]:
-        state, metrics = step(state, batch)
-        history.append(metrics)
-    return state, history, step
-
-
-def difference(one, other):
-    ours, theirs = one.arrays()[0], other.arrays()[0]
-    return max(float(np.abs(ours[n] - theirs[n]).max()) for n in ours)
+    return run(with_parts(parts, **changed), batches or [uneven(i) for i in range(steps)], config=config)
 
 
 @pytest.mark.parametrize("parts", [2, 4])
@@ -65,15 +50,12 @@ def test_experts_count_every_token_once():
 
 @pytest.mark.parametrize("parts", [1, 2])
 def test_an_overflow_in_one_part_skips_the_whole_step_and_leaves_nothing_behind(parts):
-    clean, _, _ = trained(parts, batches=[uneven(0), uneven(2)])
+    constant = {"warmup_steps": 0, "lr_scheduler_type": "constant"}
+    plain, _, _ = trained(parts, batches=[uneven(0), uneven(2)], **constant)
     bad = uneven(1) | {"loss_factor": np.inf}
-    state, history, _ = trained(
-        parts, batches=[uneven(0), bad, uneven(2)], warmup_steps=0, lr_scheduler_type="constant"
-    )
-    plain, _, _ = trained(parts, batches=[uneven(0), uneven(2)], warmup_steps=0, lr_scheduler_type="constant")
-    assert [m["overflow"] for m in history] == [0, 1, 0]
-    assert difference(state, plain) == 0.0
-    assert clean.numbers()["overflows"] == 0 and state.numbers()["overflows"] == 1
+    arrays, history, state = trained(parts, batches=[uneven(0), bad, uneven(2)], **constant)
+    assert [m["overflow"] for m in history] == [0, 1, 0] and state.numbers()["overflows"] == 1
+    assert difference(arrays, plain) == 0.0
 
 
 @pytest.mark.parametrize(("parts", "functions"), [(1, 1), (2, 3)])
@@ -88,14 +70,14 @@ def test_each_function_is_compiled_once_whatever_the_batch_the_scale_and_the_rat
 
 def test_a_smaller_batch_is_filled_up_and_a_larger_one_refused():
     short = {name: values[:3, :9] for name, values in uneven(1).items()}
-    state, history, step = trained(1, batches=[uneven(0), short])
-    alone, expected, _ = trained(1, batches=[uneven(0)])
-    model = Transformer(CONFIG, seed=0)
-    other, once = TrainState.fresh(model, TRAIN), TrainStep(model, TRAIN)
-    other.load(*alone.arrays())
-    other, metrics = once(other, short)
+    alone, _, _ = trained(1, batches=[uneven(0)])
+    arrays, history, state = trained(1, batches=[uneven(0), short])
+    other, once = fresh(shape=(3, 9))  # compiled for the short one
+    other.load(*alone)
+    _, metrics = once(other, short)
     assert metrics["loss"] == pytest.approx(history[1]["loss"], abs=1e-6)
     assert metrics["tokens"] == history[1]["tokens"] == 13
-    assert difference(state, other) < 1e-6
+    assert difference(arrays, other.arrays()) < 1e-6
+    state, step = fresh(shape=(ROWS, LENGTH))
     with pytest.raises(DataError, match="5 x 16 positions does not fit"):
         step(state, uneven(3, rows=5))

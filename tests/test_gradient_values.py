@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_step import TRAIN, batch_of
+from step_runs import TRAIN, batch_of
 from tiny_model import TINY
 
 from workbench.model.transformer import Transformer

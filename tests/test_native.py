@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_step import batch_of
+from step_runs import batch_of
 from tiny_model import TINY
 
 import workbench  # noqa: F401  (sets MindSpore's environment)

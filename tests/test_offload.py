@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from optimizer_arms import SHAPES, STEPS, STOP, Arm, differing
 from peak_memory import peak_mb
-from test_step import CONFIG, TRAIN, batch_of
+from step_runs import CONFIG, TRAIN, batch_of
 
 from workbench.diagnose.graphlint import lint
 from workbench.errors import DataError, SettingError

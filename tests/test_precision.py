@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from mindspore import nn, ops
-from test_step import TRAIN, batch_of
+from step_runs import TRAIN, batch_of
 from tiny_model import TINY
 
 from workbench.config import RunConfig, TrainConfig

@@ -4,15 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from test_step import CONFIG as MODEL
-from test_step import batch_of
+from step_runs import batch_of, fresh
 from transformers.optimization import get_cosine_with_min_lr_schedule_with_warmup, get_wsd_schedule
 
 from workbench.config import TrainConfig
-from workbench.model.transformer import Transformer
 from workbench.train.schedule import learning_rate_at
-from workbench.train.state import TrainState
-from workbench.train.step import TrainStep
 
 CONFIG = TrainConfig(steps=110, warmup_steps=10, learning_rate=1.0, min_lr_ratio=0.1)
 STABLE = replace(CONFIG, lr_scheduler_type="warmup_stable_decay", decay_share=0.5)
@@ -53,8 +49,7 @@ def test_the_decays_are_those_of_transformers():
 
 def test_a_frozen_schedule_stands_still_goes_on_where_it_stood_and_survives_the_checkpoint():
     train = replace(CONFIG, warmup_steps=0, steps=8, learning_rate=1e-3)
-    model = Transformer(MODEL, seed=0)
-    state, step = TrainState.fresh(model, train), TrainStep(model, train)
+    state, step = fresh(train)
 
     def rates(count):
         return [step(state, batch_of(i))[1]["learning_rate"] for i in range(count)]
