@@ -40,9 +40,12 @@ def test_parts_weigh_every_token_the_same(parts):
 
 
 def test_experts_count_every_token_once():
-    sparse = replace(CONFIG, num_experts=4, moe_intermediate_size=16)
-    _, expected, _ = trained(1, config=sparse, steps=1)
-    _, history, _ = trained(2, config=sparse, steps=1)
+    """Of the two parts one is mostly padding; its router's losses count by its tokens."""
+    sparse, batch = replace(CONFIG, num_experts=4, moe_intermediate_size=16), uneven(0)
+    batch["segment_ids"][2:, 4:] = 0
+    batch["instruction_labels"][2:], batch["fact_targets"][2:] = -100, -1
+    _, expected, _ = trained(1, config=sparse, batches=[batch])
+    _, history, _ = trained(2, config=sparse, batches=[batch])
     assert np.allclose(expected[0]["expert_load"], history[0]["expert_load"], atol=1e-4)
     assert history[0]["z_loss"] == pytest.approx(expected[0]["z_loss"], rel=1e-4)
     assert history[0]["lm_loss"] == pytest.approx(expected[0]["lm_loss"], abs=2e-6)
@@ -56,6 +59,30 @@ def test_an_overflow_in_one_part_skips_the_whole_step_and_leaves_nothing_behind(
     arrays, history, state = trained(parts, batches=[uneven(0), bad, uneven(2)], **constant)
     assert [m["overflow"] for m in history] == [0, 1, 0] and state.numbers()["overflows"] == 1
     assert difference(arrays, plain) == 0.0
+
+
+def test_an_interrupted_step_leaves_nothing_to_the_next():
+    state, step = fresh(with_parts(2), shape=(ROWS, LENGTH))
+    step(state, uneven(0))
+    before, run = state.arrays(), step._run
+
+    def stopped(cut, shared, rate):
+        def parts():
+            yield cut[0]
+            raise KeyboardInterrupt
+
+        return run(parts(), shared, rate)
+
+    step._run = stopped
+    with pytest.raises(KeyboardInterrupt):
+        step(state, uneven(1))
+    step._run = run
+    told = step(state, uneven(2))[1]
+    after = state.arrays()
+    state.load(*before)
+    assert step(state, uneven(2))[1] == told
+    for once, again in zip(after, state.arrays()):
+        assert all(once[name].tobytes() == again[name].tobytes() for name in once)
 
 
 @pytest.mark.parametrize(("parts", "functions"), [(1, 1), (2, 3)])

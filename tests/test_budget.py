@@ -150,10 +150,15 @@ def test_sharding_and_offload_by_hand():
     }
     assert "not measured, from arithmetic: ranks and optimizer_sharding" in shared.notes
     state = TrainState.fresh(Transformer(WIDE, 0), replace(train, optimizer_offload="host"))
+    alone = TrainState.fresh(Transformer(WIDE, 0), replace(train, optimizer_sharding="zero1")).optimizer
+    slices = memory_budget(WIDE, replace(train, optimizer_sharding="zero1"), 32).state["master weights"]
+    assert slices == sum(4 * part.size for part in alone.slices)
     staged = state.optimizer.resident_bytes()["device"]
     away = memory_budget(WIDE, replace(train, optimizer_offload="host", gradient_accumulation_steps=2), 32)
     assert away.state == {"parameters": 4 * count, "accumulated gradients": 4 * count, "staging": staged}
     assert away.elsewhere == {"moments on host": 8 * count}
+    refused = memory_budget(WIDE, replace(train, optimizer_sharding="zero1", optimizer_offload="host"), 32, ranks=2)
+    assert any(note.startswith("training refuses optimizer_sharding") for note in refused.notes)
     half = memory_budget(WIDE, replace(train, precision="bfloat16"), 32, device="Ascend")
     assert sum(half.state.values()) == 14 * count and half.moments[-1].gradients == 2 * count
     assert any("nothing here was run on Ascend" in note for note in half.notes)

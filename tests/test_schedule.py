@@ -32,6 +32,12 @@ def test_no_warm_up_and_warm_up_longer_than_the_run():
     assert learning_rate_at(4, short) == pytest.approx(0.1)
 
 
+def test_a_decay_that_reaches_into_the_warm_up_begins_where_that_ends():
+    config = replace(STABLE, warmup_steps=80)
+    rates = [learning_rate_at(step, config) for step in (40, 79, 80, 95, 110)]
+    assert rates == pytest.approx([41 / 80, 1.0, 1.0, 0.55, 0.1])
+
+
 def test_a_constant_rate_is_constant_after_the_warm_up():
     config = replace(CONFIG, lr_scheduler_type="constant")
     assert [learning_rate_at(s, config) for s in (4, 9, 10, 109, 10_000)] == [0.5, 1.0, 1.0, 1.0, 1.0]

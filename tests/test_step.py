@@ -73,6 +73,7 @@ def test_an_overflow_leaves_weights_moments_and_counters_bit_identical(precision
     updates, scale, good, overflows = after[1]["scalars"][:4]
     assert (updates, good, overflows) == (1, 0, 1)
     assert scale == before[1]["scalars"][1] / 2
+    assert before[1]["scalars"][6] == after[1]["scalars"][6] == 1, "the schedule waits"
 
 
 def test_training_goes_on_after_overflows_until_the_scale_fits():
@@ -135,9 +136,12 @@ def test_a_hundred_overflows_in_a_row_stop_at_the_floor_and_training_goes_on():
 
 def test_clipping_bounds_the_update_and_sees_unscaled_gradients():
     _, history, _ = run(steps=1)
-    _, clipped, _ = run(replace(TRAIN, max_grad_norm=0.01), steps=1)
+    _, clipped, state = run(replace(TRAIN, max_grad_norm=0.01), steps=1)
     assert history[0]["grad_norm"] == pytest.approx(clipped[0]["grad_norm"], rel=1e-6)
-    assert history[0]["grad_norm"] > 0.5
+    assert history[0]["grad_norm"] > 0.5 and history[0]["loss_scale"] == 65536
+    first = [m for name, m in state.optimizer.moments().items() if name.startswith("moment1.")]
+    applied = np.sqrt(sum(np.square(m).sum() for m in first)) / (1 - TRAIN.adam_beta1)
+    assert applied == pytest.approx(0.01, rel=1e-4)
 
 
 def test_recompute_changes_neither_losses_nor_weights():

@@ -98,7 +98,7 @@ class TrainConfig:
     adam_beta1: float = 0.9
     adam_beta2: float = 0.95
     adam_epsilon: float = 1e-8
-    max_grad_norm: float = 1.0
+    max_grad_norm: float = 1.0  # a norm above it is clipped to it; 1e9 clips nothing
     init_loss_scale: float = 65536.0
     min_loss_scale: float = 1.0
     max_loss_scale: float = 16777216.0
@@ -136,6 +136,9 @@ class TrainConfig:
             groups,
             "element counts that grow, such as (1024, 65536, 1048576)",
         )
+        for name, value in vars(self).items():
+            if type(value) is float:
+                require(abs(value) < 2.0**127, name, value, "a finite float32, below 1.7e38")
         for name, allowed in _TRAIN_CHOICES.items():
             told = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
             require(getattr(self, name) in allowed, name, getattr(self, name), told)
@@ -144,8 +147,8 @@ class TrainConfig:
         require(0 <= self.min_lr_ratio <= 1, "min_lr_ratio", self.min_lr_ratio, "between 0 and 1")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
         for name in ("adam_beta1", "adam_beta2"):
-            require(0 <= getattr(self, name) < 1, name, getattr(self, name), "at least 0, below 1")
-        require(self.adam_epsilon > 0, "adam_epsilon", self.adam_epsilon, "above 0")
+            require(0 <= getattr(self, name) <= 0.99999, name, getattr(self, name), "0 to 0.99999, below 1 in float32")
+        require(self.adam_epsilon >= 1e-20, "adam_epsilon", self.adam_epsilon, "at least 1e-20, above 0 in float32")
         require(self.max_grad_norm > 0, "max_grad_norm", self.max_grad_norm, "above 0")
         require(self.loss_scale_factor > 1, "loss_scale_factor", self.loss_scale_factor, "above 1")
         require(

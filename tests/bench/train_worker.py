@@ -120,6 +120,7 @@ def data(job: dict) -> None:
     from workbench.data.tokenizing import load_tokenizer
     from workbench.device import use_device
     from workbench.train.dropping import drop
+    from workbench.train.prefetching import prefetched
     from workbench.train.starting import starting_model
     from workbench.train.state import TrainState
     from workbench.train.step import TrainStep
@@ -135,7 +136,7 @@ def data(job: dict) -> None:
     waits, computes = [], []
     with tempfile.TemporaryDirectory() as folder:
         corpus = open_corpus(config.data, tokenizer, Path(folder), config.model.num_tasks)
-        given = corpus.batches(job["rows"], position=0, steps=job["steps"] + 1)
+        given = prefetched(corpus.batches(job["rows"], position=0, steps=job["steps"] + 1))
         for at in range(job["steps"] + 1):
             start = time.perf_counter()
             batch = drop(next(given), config.model, config.train.seed, at * job["rows"])

@@ -137,10 +137,11 @@ def memory_budget(
     sizes = {name: math.prod(shape) for name, shape in shapes.items()}
     count, bucket = sum(sizes.values()), largest_bucket(list(sizes.values()), train)
     each = 2 if ascend and half else 4  # bytes of a weight that is computed with, and of its gradient
-    shard = ranks if train.optimizer_sharding == "zero1" else 1
+    sharded = train.optimizer_sharding == "zero1"
+    shard = ranks if sharded else 1
     offload = train.optimizer_offload != "none"
     state = {"parameters": count * each}
-    if each == 2 or shard > 1:
+    if each == 2 or sharded:  # a shard of the weights is held on one rank too
         state["master weights"] = -(-count * 4 // shard)
     moments_bytes = -(-count * 8 // shard)
     if not offload:
@@ -203,6 +204,10 @@ def _notes(train: TrainConfig, ranks: int, device: str) -> tuple[str, ...]:
     several = {"ranks": ranks > 1, "optimizer_sharding": train.optimizer_sharding != "none"}
     named = " and ".join(name for name, on in several.items() if on)
     found = [f"not measured, from arithmetic: {named}"] if named else []
+    if several["optimizer_sharding"] and train.optimizer_offload != "none":
+        found.append("training refuses optimizer_sharding with optimizer_offload, which is not built")
+    elif train.optimizer_offload != "none" and device == "Ascend":
+        found.append("training refuses optimizer_offload on Ascend, see train/ascend_optimizer.py")
     if device == "Ascend":
         found.append("not measured: nothing here was run on Ascend")
     elif train.precision != "float32":

@@ -24,12 +24,13 @@ from workbench.model.head_loss import IGNORED
 
 
 def target_counts(batch: dict[str, np.ndarray]) -> np.ndarray:
-    """float32 (3,): targets of the language model, the instruction head and the fact head."""
+    """float32 (4,): targets of the language model, the instruction head and the fact head; positions that hold a token."""
     return np.asarray(
         [
             (batch["labels"] != IGNORED).sum(),
             (batch["instruction_labels"] != IGNORED).sum(),
             (batch["fact_targets"] >= 0).sum(),
+            (batch["segment_ids"] != 0).sum(),
         ],
         np.float32,
     )
@@ -68,27 +69,15 @@ def fact_loss_sum(scores, targets):
     return ops.ReduceSum()(ops.mul(ops.mul(error, error), asked))
 
 
-def router_shares(model, parts: int) -> ms.Tensor | None:
-    """What the sparse layers' numbers (M, E + 3) are multiplied by where a step has several ``parts``.
-
-    Micro-batches times ranks. Counts add up over the parts as they are; the two losses are means of
-    a part's own tokens, so each part has an equal share. None without experts.
-    """
-    if not model.has_experts:
-        return None
-    shares = np.ones((len(model.config.sparse_layers), model.config.num_experts + 3), np.float32)
-    shares[:, model.config.num_experts : model.config.num_experts + 2] = 1 / parts
-    return ms.Tensor(shares)
-
-
-def joint_loss(model, weights, batch, counts, layer_factors=None, router_shares=None):
-    """(total, parts) of a batch of tensors; ``weights`` three floats, ``counts`` (3,) tensor.
+def joint_loss(model, weights, batch, counts, layer_factors=None):
+    """(total, parts) of a batch of tensors; ``weights`` three floats, ``counts`` (4,) tensor of ``target_counts``.
 
     ``batch`` is (input_ids, position_ids, segment_ids, task_ids, labels, instruction_labels,
     fact_targets), each (B, S); ``layer_factors`` (layers,), none dropped without them. Parts is one
     array: lm, instruction and fact loss, then row by row what each sparse layer tells (``SparseMoE``).
     The total holds the router's two losses too, averaged over the sparse layers, with the model's
-    coefficients. ``router_shares`` as the function of that name makes them.
+    coefficients. They are means over the batch's own tokens; of a part of a step they count by its
+    share of all tokens, so that the parts add up (the balance is then that within each part).
     """
     input_ids, position_ids, segment_ids, task_ids, labels, instruction_labels, fact_targets = batch
     if layer_factors is None:
@@ -105,9 +94,10 @@ def joint_loss(model, weights, batch, counts, layer_factors=None, router_shares=
     parts = ops.stack((lm, instruction, fact))
     if not model.has_experts:
         return total, parts
-    config = model.config
-    if router_shares is not None:
-        router = ops.mul(router, router_shares)
-    balance, z = ops.mean(router[:, config.num_experts]), ops.mean(router[:, config.num_experts + 1])
+    config, experts = model.config, model.config.num_experts
+    share = ops.ReduceSum()(ops.cast(ops.not_equal(segment_ids, 0), ms.float32)) / counts[3]
+    losses = router[:, experts : experts + 2] * share
+    balance, z = ops.mean(losses[:, 0]), ops.mean(losses[:, 1])
     total = total + config.router_aux_loss_coef * balance + config.router_z_loss_coef * z
+    router = ops.concat((router[:, :experts], losses, router[:, experts + 2 :]), 1)
     return total, ops.concat((parts, ops.reshape(router, (-1,))))

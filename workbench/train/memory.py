@@ -127,7 +127,7 @@ def _measured_process() -> None:
     model_values, train_values, length, folder = json.load(sys.stdin)
     config, train = ModelConfig(**model_values), TrainConfig(**train_values)
     use_device("CPU")
-    model = Transformer(config, train.seed, train.precision)
+    model = Transformer(config, train.seed, train.precision, kernels=train.kernels)
     state, step = TrainState.fresh(model, train), TrainStep(model, train)
     batch = random_batch(np.random.default_rng(0), train.batch_size, length, config.vocab_size)
     profiler = ms.profiler.profile(

@@ -59,7 +59,7 @@ def overlap_sweep(
     Both sources are cut anew at ``sequence_length``, the validation text with an overlap of a half.
     """
     held_out = _cut(validation, sequence_length, 0.5)
-    network = Transformer(model, seeds[0], train.precision)
+    network = Transformer(model, seeds[0], train.precision, kernels=train.kernels)
     state, step = TrainState.fresh(network, train), TrainStep(network, train)
     meter = PerplexityMeter(network, held_out, train.batch_size)
     _, zero = state.arrays()

@@ -110,7 +110,7 @@ class FaultDrill:
         if policy not in POLICIES:
             raise SettingError(f"policy {policy!r} is not allowed: {', '.join(POLICIES)}")
         self.train, self.model, self.shape = train, model, (rows, length)
-        network = Transformer(model, train.seed, train.precision)
+        network = Transformer(model, train.seed, train.precision, kernels=train.kernels)
         if prepare is not None:
             prepare(network)
         self.state = TrainState.fresh(network, train)

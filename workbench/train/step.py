@@ -33,7 +33,7 @@ from workbench.device import check_joined, ranks
 from workbench.errors import DataError
 from workbench.model.batch import check_batch
 from workbench.model.transformer import Transformer
-from workbench.train.losses import joint_loss, router_shares, target_counts
+from workbench.train.losses import joint_loss, target_counts
 from workbench.train.micro_batches import micro_batches, part_shape
 from workbench.train.scaling import dynamic
 from workbench.train.schedule import learning_rate_at
@@ -67,7 +67,7 @@ class TrainStep:
         the model's tables and for a batch larger than the first.
         """
         check_batch(batch, self.model.config, self.model.flash_attention)
-        first = self._state is None or state.parameters is not self._state.parameters
+        first = state is not self._state
         if first:
             self._state, self._shape = state, part_shape(batch, self.parts)
             self._run = _compiled(self.model, state, self.config, self.policy)
@@ -125,13 +125,12 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
     parts, world = config.gradient_accumulation_steps, ranks()[1]
     check_joined()
     all_reduce = ops.AllReduce() if world > 1 else None
-    shares = router_shares(model, parts * world)
 
     def summed(x):
         return all_reduce(x) if world > 1 else x
 
     def scaled_loss(a, b, c, d, e, f, g, factors, loss_factor, counts, scale):
-        total, told = joint_loss(model, weights, (a, b, c, d, e, f, g), counts, factors, shares)
+        total, told = joint_loss(model, weights, (a, b, c, d, e, f, g), counts, factors)
         # The count is of all parts and ranks already; what they tell is added up.
         return total * (scale * loss_factor), ops.concat((ops.stack((total, counts[0] / (parts * world))), told))
 
@@ -150,7 +149,7 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
         factor = config.max_grad_norm / ops.maximum(norm, config.max_grad_norm) / divisor
         left = optimizer(gradients, factor, learning_rate, updates, applied)
         numbers = (updates + applied, next_scale, good, overflows + 1.0 - finite, patience)
-        numbers += ((in_row + 1.0) * (1.0 - finite), schedule_step + 1.0 - frozen, frozen)
+        numbers += ((in_row + 1.0) * (1.0 - finite), schedule_step + (1.0 - frozen) * applied, frozen)
         ops.assign(scalars, ops.stack(numbers))
         return (ops.concat((ops.stack((norm, scale, applied, finite)), summed(losses))),) + left
 
@@ -190,11 +189,10 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
     add, end, empty = ms.jit(accumulate), ms.jit(close), ms.jit(clear)
 
     def run(cut, shared, rate):
+        empty()  # and not after the step, which may have been interrupted
         for part in cut:
             add(*part, *shared)
-        values = finished(*end(rate))
-        empty()
-        return values
+        return finished(*end(rate))
 
     return run
 
