@@ -57,7 +57,7 @@ def table(budget: Budget) -> str:
     if layers:
         sizes = [lines[name] for name in layers]
         spread = f"{min(sizes):,.1f}" + (f" to {max(sizes):,.1f}" if max(sizes) > 1.001 * min(sizes) else "")
-        rows.append(f"{f'activations of {len(layers)} layers':38}{sum(sizes):14,.1f} MiB   {spread} a layer")
+        rows.append(f"{f'activations of {len(layers)} layer' + 's' * (len(layers) > 1):38}{sum(sizes):14,.1f} MiB   {spread} a layer")
     rows += [f"{name:38}{lines[name]:14,.1f} MiB" for name in shown if name not in budget.state and name != "gradients"]
     rows.append(f"{'peak: ' + budget.peak.name:38}{budget.peak_mb:14,.1f} MiB   {budget.peak_bytes / 1e9:,.1f} GB")
     if budget.device == "CPU":
@@ -73,7 +73,7 @@ def _starting(folder: Path | None) -> tuple[ModelConfig, TrainConfig, int, str]:
     """Settings to start from, the sequence length, and where they are from."""
     if folder is None:
         return ModelConfig(), TrainConfig(), DataConfig().sequence_length, ""
-    file = folder / "config.json"
+    file = folder if folder.is_file() else folder / "config.json"
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -28,6 +28,7 @@ class DataError(UserError):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> SettingError:
     """The error for a ``kind`` (``setting``, ``parameter``, ...) called ``name`` that does not exist."""
     known = sorted(known)
-    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    # HIDDEN_SIZE is how a notebook spells hidden_size.
+    near = [n for n in known if n.lower() == name.lower()] or get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     return SettingError(f"unknown {kind} {name!r}{hint} (known: {', '.join(known)})")

@@ -22,6 +22,7 @@ from typing import Sequence
 from workbench.config import ModelConfig, TrainConfig
 from workbench.errors import SettingError, unknown_name
 from workbench.model.tensor_names import own_tensors, tensors_of
+from workbench.settings import require
 from workbench.train.activations import PLAIN_ATTENTION, PLAIN_FEED_FORWARD, Activations
 
 MIB = 2**20
@@ -125,8 +126,8 @@ def memory_budget(
         raise unknown_name("device", device, ("CPU", "Ascend"))
     if device == "CPU" and train.precision == "bfloat16":
         raise SettingError("precision='bfloat16' is not allowed with device='CPU': float32 or float16")
-    if sequence_length < 1 or ranks < 1:
-        raise SettingError(f"sequence_length={sequence_length} and ranks={ranks} are not allowed: at least 1 each")
+    for name, value in (("sequence_length", sequence_length), ("ranks", ranks)):
+        require(value >= 1, name, value, "at least 1")
     parts = ranks * train.gradient_accumulation_steps
     if train.batch_size % parts:
         raise SettingError(
@@ -212,6 +213,12 @@ def _notes(train: TrainConfig, ranks: int, device: str) -> tuple[str, ...]:
         found.append("not measured: nothing here was run on Ascend")
     elif train.precision != "float32":
         found.append(_HALF_ON_CPU)
-    if train.kernels == "native":
+    if train.optimizer_sharding != "none" and train.optimizer_offload != "none":
+        found.append("not built: optimizer_sharding with optimizer_offload; training refuses the two together")
+    if device == "Ascend" and train.optimizer_offload != "none":
+        found.append("not built: optimizer_offload on Ascend; training refuses it there")
+    if device == "Ascend" and train.kernels == "native":
+        found.append("not built: kernels=native on Ascend; training refuses it there")
+    elif train.kernels == "native":
         found.append("not measured: kernels=native is counted as stock, which keeps more")
     return tuple(found)

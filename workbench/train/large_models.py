@@ -3,7 +3,7 @@
     fits = large_model_table()      one Fit a way of training it
 
 The article says that 7B in half precision needs about 32 GB and that cards have 24. Weights and
-gradients alone are 28 GB; AdamW with float32 master weights makes it 16 bytes a parameter, 112 GB
+gradients alone are 27 GB; AdamW with float32 master weights makes it 16 bytes a parameter, 108 GB
 before any activation. Published sizes of the Ascend 910B are 64 GB, and 32 GB for the B4; none with
 24 GB was found (vllm-ascend, issues 1903, 9337 and 129). GB are 10^9 bytes, as cards are sold.
 """
