@@ -164,6 +164,8 @@ def test_what_the_step_would_misread_is_refused_before_it():
     (state, step), batch = fresh(), batch_of(0)
     with pytest.raises(DataError, match=r"layer_factors has shape \(3,\), expected \(1,\)"):
         step(state, batch | {"layer_factors": np.ones(3)}, 1e-3)
+    with pytest.raises(DataError, match="no layer dropout"):
+        step(state, batch | {"layer_factors": np.zeros(1)}, 1e-3)
     batch["input_ids"][0, 0] = 64
     with pytest.raises(DataError, match="input_ids holds 64"):
         step(state, batch, 1e-3)

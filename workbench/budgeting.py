@@ -57,7 +57,9 @@ def table(budget: Budget) -> str:
     if layers:
         sizes = [lines[name] for name in layers]
         spread = f"{min(sizes):,.1f}" + (f" to {max(sizes):,.1f}" if max(sizes) > 1.001 * min(sizes) else "")
-        rows.append(f"{f'activations of {len(layers)} layer' + 's' * (len(layers) > 1):38}{sum(sizes):14,.1f} MiB   {spread} a layer")
+        rows.append(
+            f"{f'activations of {len(layers)} layer' + 's' * (len(layers) > 1):38}{sum(sizes):14,.1f} MiB   {spread} a layer"
+        )
     rows += [f"{name:38}{lines[name]:14,.1f} MiB" for name in shown if name not in budget.state and name != "gradients"]
     rows.append(f"{'peak: ' + budget.peak.name:38}{budget.peak_mb:14,.1f} MiB   {budget.peak_bytes / 1e9:,.1f} GB")
     if budget.device == "CPU":

@@ -157,6 +157,11 @@ class TrainConfig:
             self.init_loss_scale,
             f"between min_loss_scale={self.min_loss_scale:g} and max_loss_scale={self.max_loss_scale:g}",
         )
+        largest = self.max_loss_scale * self.loss_scale_factor
+        require(largest < 2.0**128, "max_loss_scale", self.max_loss_scale, "times loss_scale_factor below 3.4e38")
+        parts = self.gradient_accumulation_steps
+        allowed = f"a multiple of gradient_accumulation_steps={parts}"
+        require(self.batch_size % parts == 0, "batch_size", self.batch_size, allowed)
         for name in ("lm_weight", "instruction_weight", "fact_weight"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import psutil
 from tqdm.auto import tqdm
 
-from workbench.config import RunConfig, fingerprint
+from workbench.config import RunConfig, TrainConfig, fingerprint
 from workbench.data.pipeline import Corpus, open_corpus
 from workbench.data.tokenizing import load_tokenizer
 from workbench.device import Device, joined_ranks, use_device
+from workbench.errors import SettingError
 from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
 from workbench.model.precision import check_precision
 from workbench.model.transformer import Transformer
@@ -26,6 +27,7 @@ from workbench.progress import preparing, quiet
 from workbench.run_folder import RunFolder
 from workbench.train.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
 from workbench.train.dropping import drop
+from workbench.train.optimizers import check_optimizer
 from workbench.train.prefetching import prefetched
 from workbench.train.scaling import at_floor
 from workbench.train.starting import starting_model
@@ -56,7 +58,10 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     """
     device = use_device(config.device)
     check_precision(config.train.precision, device)
+    check_optimizer(config.train)
     with joined_ranks() as (rank, world):
+        if config.train.batch_size % world:
+            raise SettingError(f"batch_size={config.train.batch_size} is not a multiple of the {world} ranks")
         folder = RunFolder.at(run.path / "ranks" / str(rank)) if rank else run
         return _pretrain(config, folder, device, rank, world)
 
@@ -79,7 +84,7 @@ def _pretrain(config: RunConfig, run: RunFolder, device: Device, rank: int, worl
         steps=train.steps,
         parameters=sum(p.size for p in state.parameters),
         ranks=world,
-        kernels=model.kernels_said,
+        kernels=_kernels(model, train),
         moments=state.optimizer.resident_bytes(),
         data=corpus.fingerprint,
         settings=fingerprint(config.as_dict()),
@@ -159,6 +164,12 @@ def _pretrain(config: RunConfig, run: RunFolder, device: Device, rank: int, worl
             )
     run.log_event("finish", step=train.steps, seconds=round(time.perf_counter() - began, 2))
     return Trained(config, corpus, model, perplexities, step.compile_seconds, path)
+
+
+def _kernels(model: Transformer, train: TrainConfig) -> str:
+    """What the model computes with, for the log."""
+    stock = model.kernels == "native" and train.recompute != "none"
+    return model.kernels_said + ("; what is recomputed, by MindSpore's operators" if stock else "")
 
 
 def load_model(run: RunFolder) -> tuple[Transformer, Checkpoint]:

@@ -23,16 +23,20 @@ def make_optimizer(
 ) -> nn.Cell:
     """The optimizer of ``config``; ``folder`` is where moments on disk go (None: a temporary folder).
 
-    Raises SettingError for sharding and offload together, DataError for a folder that cannot hold them.
+    Raises as ``check_optimizer``, and DataError for a folder that cannot hold them.
     """
-    sharded, offloaded = config.optimizer_sharding != "none", config.optimizer_offload != "none"
-    if sharded and offloaded:
+    check_optimizer(config)
+    if config.optimizer_sharding != "none":
+        return ShardedAdamW(parameters, config, rank, world)
+    if config.optimizer_offload != "none":
+        return OffloadedAdamW(parameters, config, world, folder)
+    return AdamW(parameters, config, world)
+
+
+def check_optimizer(config: TrainConfig) -> None:
+    """Raises SettingError for sharding and offload together."""
+    if config.optimizer_sharding != "none" and config.optimizer_offload != "none":
         raise SettingError(
             f"optimizer_sharding={config.optimizer_sharding!r} with optimizer_offload={config.optimizer_offload!r} "
             "is not built: set one of the two to 'none'"
         )
-    if sharded:
-        return ShardedAdamW(parameters, config, rank, world)
-    if offloaded:
-        return OffloadedAdamW(parameters, config, world, folder)
-    return AdamW(parameters, config, world)

@@ -2,7 +2,7 @@
 
 All three begin with a linear warm-up of ``warmup_steps``, then
 
-    cosine               half a cosine to learning_rate * min_lr_ratio at the last step
+    cosine               half a cosine to learning_rate * min_lr_ratio, reached at step ``steps``
                          (Loshchilov & Hutter 2017, eq. 5, without restarts)
     warmup_stable_decay  constant, then a straight line to learning_rate * min_lr_ratio over the last
                          ``decay_share`` of the steps, or over what the warm-up leaves of them

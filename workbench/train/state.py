@@ -22,7 +22,7 @@ from workbench.model.transformer import Transformer
 from workbench.model.weights import set_weights
 from workbench.train.optimizers import make_optimizer
 
-# The places of ``scalars``; all are whole numbers below 2^24 or powers of two, exact in float32.
+# The places of ``scalars``; whole numbers below 2^24, exact in float32, but for the scale.
 SCALARS = (
     "updates",  # steps that were applied
     "loss_scale",  # of the next step

@@ -67,15 +67,12 @@ class TrainStep:
         the model's tables and for a batch larger than the first.
         """
         check_batch(batch, self.model.config, self.model.flash_attention)
+        factors = self._layer_factors(batch)
         first = state is not self._state
         if first:
             self._state, self._shape = state, part_shape(batch, self.parts)
             self._run = _compiled(self.model, state, self.config, self.policy)
         rate = self._rate(state) if learning_rate is None else learning_rate
-        layers = self.model.config.num_hidden_layers
-        factors = np.asarray(batch.get("layer_factors", np.ones(layers)), np.float32)
-        if factors.shape != (layers,):
-            raise DataError(f"layer_factors has shape {factors.shape}, expected ({layers},): one for each layer")
         shared = (
             ms.Tensor(factors),
             ms.Tensor(float(batch.get("loss_factor", 1.0)), ms.float32),
@@ -87,6 +84,15 @@ class TrainStep:
         if first:
             self.compile_seconds = time.perf_counter() - start
         return state, self._metrics(told, rate)
+
+    def _layer_factors(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
+        layers = self.model.config.num_hidden_layers
+        factors = np.asarray(batch.get("layer_factors", np.ones(layers)), np.float32)
+        if factors.shape != (layers,):
+            raise DataError(f"layer_factors has shape {factors.shape}, expected ({layers},): one for each layer")
+        if not self.model.config.layer_dropout and (factors != 1).any():
+            raise DataError("layer_factors are given, but the model has no layer dropout: set layer_dropout above 0")
+        return factors
 
     def _rate(self, state: TrainState) -> float:
         return learning_rate_at(int(state.numbers()["schedule_step"]), self.config)
