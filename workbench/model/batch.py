@@ -41,6 +41,8 @@ def check_batch(batch: dict[str, np.ndarray], config: ModelConfig, flash_attenti
         values = np.asarray(batch[name])
         if values.shape != shape:
             raise DataError(f"{name} has shape {values.shape}, expected {shape} like input_ids")
+        if name in targets and values.dtype.kind not in "iu":
+            raise DataError(f"{name} is {values.dtype}, expected int32")
         # A fact target below 0 is none; a NaN is neither that nor a truth.
         if name in targets:
             wrong, allowed = (values != IGNORED) & ((values < 0) | (values >= targets[name])), targets[name] - 1

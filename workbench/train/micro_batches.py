@@ -34,7 +34,9 @@ def micro_batches(batch: Mapping[str, np.ndarray], parts: int, shape: tuple[int,
     wide = {}
     for name in INPUTS:
         values = np.asarray(batch[name])
-        filled = np.full((parts * shape[0], shape[1]), _EMPTY.get(name, 0), values.dtype)
+        # One type whatever is given: another one would compile the step again.
+        kind = np.float32 if name == "fact_targets" else np.int32
+        filled = np.full((parts * shape[0], shape[1]), _EMPTY.get(name, 0), kind)
         filled[:rows, :length] = values
         wide[name] = filled
     return [tuple(wide[name][i * shape[0] : (i + 1) * shape[0]] for name in INPUTS) for i in range(parts)]

@@ -19,7 +19,7 @@ from mindspore import nn, ops
 from workbench.config import TrainConfig
 from workbench.device import ranks
 from workbench.model.transformer import Transformer
-from workbench.model.weights import set_weights
+from workbench.model.weights import check_fit, set_weights
 from workbench.train.optimizers import make_optimizer
 
 # The places of ``scalars``; whole numbers below 2^24, exact in float32, but for the scale.
@@ -80,7 +80,14 @@ class TrainState:
         return weights, self.optimizer.moments() | {"scalars": self.scalars.asnumpy().copy()}
 
     def load(self, weights: Mapping[str, np.ndarray], optimizer: Mapping[str, np.ndarray]) -> None:
-        """Write the arrays of another state into this one. Raises DataError for names or shapes that differ."""
+        """Write the arrays of another state into this one. Raises DataError for names or shapes that differ.
+
+        Nothing has been written then.
+        """
+        shapes = {p.name: tuple(p.shape) for p in self.parameters}
+        both = {f"{kind}.{name}": shape for kind in ("moment1", "moment2") for name, shape in shapes.items()}
+        check_fit(shapes, weights)
+        check_fit(both | {"scalars": tuple(self.scalars.shape)}, optimizer)
         moments = {name: values for name, values in optimizer.items() if name != "scalars"}
         set_weights([self.scalars], {name: values for name, values in optimizer.items() if name == "scalars"})
         set_weights(self.parameters, weights)
