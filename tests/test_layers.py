@@ -20,6 +20,7 @@ LEVELS = [
     ("diagnose",),
     ("views",),
     ("parameters",),
+    ("check_cells",),
     ("pages", "report"),
     ("jobs", "preparing", "budgeting"),
     ("notebook_store",),

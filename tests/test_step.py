@@ -8,7 +8,7 @@ import pytest
 import torch
 from step_runs import CONFIG, TRAIN, batch_of, difference, fresh, run
 
-from workbench.errors import DataError
+from workbench.errors import DataError, SettingError
 from workbench.model.transformer import Transformer
 from workbench.train.losses import joint_loss, target_counts
 from workbench.train.micro_batches import INPUTS
@@ -164,6 +164,11 @@ def test_what_the_step_would_misread_is_refused_before_it():
     (state, step), batch = fresh(), batch_of(0)
     with pytest.raises(DataError, match=r"layer_factors has shape \(3,\), expected \(1,\)"):
         step(state, batch | {"layer_factors": np.ones(3)}, 1e-3)
+    with pytest.raises(SettingError, match="made of another model"):
+        step(TrainState.fresh(Transformer(CONFIG, seed=0), TRAIN), batch)
+    for policy in ("dynamic", lambda *_: (1.0, 2.0)):
+        with pytest.raises(SettingError, match="five numbers"):
+            TrainStep(Transformer(CONFIG, seed=0), TRAIN, policy)
     with pytest.raises(DataError, match="no layer dropout"):
         step(state, batch | {"layer_factors": np.zeros(1)}, 1e-3)
     batch["input_ids"][0, 0] = 64

@@ -187,6 +187,11 @@ class RunConfig:
     init_from: str = ""  # a Hugging Face folder whose model and weights the run starts from; "" for fresh weights
     device: str = "CPU"
 
+    def __post_init__(self) -> None:
+        # What each device computes in is in device.py; this much has to be known before it is asked.
+        fits = self.device != "CPU" or self.train.precision != "bfloat16"
+        require(fits, "precision", self.train.precision, "on a CPU float32 or float16 (device='CPU')")
+
     def as_dict(self) -> dict[str, Any]:
         """Nested plain values, JSON-ready; ``from_dict`` gives an equal config back."""
         return asdict(self)

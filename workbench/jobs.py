@@ -23,6 +23,7 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 from traitlets import default
 
+from workbench.check_cells import try_checks
 from workbench.errors import DataError, SettingError, unknown_name
 from workbench.pages import write_pages
 from workbench.parameters import INJECTED_TAG, TAG, Value, absolute, read_parameters
@@ -88,13 +89,14 @@ def plan(notebooks: Sequence[Path], given: Mapping[str, str], out: Path, cwd: Pa
     if out.exists() and not out.is_dir():
         raise SettingError(f"--out {out}: this is a file, expected a folder (it is made when it is missing)")
     sources = [Path(absolute(str(path), cwd)) for path in notebooks]
-    parameters = [read_parameters(read_notebook(source), source.name) for source in sources]
+    read = [read_notebook(source) for source in sources]
+    parameters = [read_parameters(notebook, source.name) for notebook, source in zip(read, sources)]
     known = {p.name for of_one in parameters for p in of_one} - {"RUN"}
     for name in given:
         if name not in known:
             raise unknown_name("parameter", name, known)
     jobs: list[Job] = []
-    for source, of_one in zip(sources, parameters):
+    for source, notebook, of_one in zip(sources, read, parameters):
         values = {p.name: p.value(given[p.name], cwd) for p in of_one if p.name in given}
         if any(p.name == "RUN" for p in of_one):
             values["RUN"] = str(out)
@@ -105,6 +107,7 @@ def plan(notebooks: Sequence[Path], given: Mapping[str, str], out: Path, cwd: Pa
             raise SettingError(
                 f"{source}: a second notebook called {source.name}; their outputs would overwrite each other"
             )
+        try_checks(notebook, values, source.name)
         jobs.append(Job(source, output, values))
     return tuple(jobs)
 

@@ -8,28 +8,36 @@ compilation of the step in each. The first rank's logs and checkpoints are the r
 others' logs lie in ``ranks/RANK/`` in it. Not here: several machines, notebooks on several ranks.
 """
 
+import argparse
 import json
-import sys
 import tempfile
 from pathlib import Path
 
 from workbench.config import RunConfig
+from workbench.errors import SettingError
 from workbench.launching import launch
 from workbench.run_folder import RunFolder
 from workbench.train.loop import pretrain
+from workbench.train.optimizers import check_optimizer
 
 
 def pretrain_on_ranks(config: RunConfig, run: RunFolder, workers: int = 2, timeout: float = 600) -> tuple[str, ...]:
     """``pretrain`` on ``workers`` ranks; what each printed, by rank.
 
-    Raises LaunchFailed, with the failing rank's last words, when one fails or after ``timeout`` seconds.
+    Raises SettingError for settings that ranks cannot run, LaunchFailed, with the failing rank's last words, when one fails or after ``timeout`` seconds.
     """
+    check_optimizer(config.train)
+    if config.train.batch_size % workers:
+        raise SettingError(f"batch_size={config.train.batch_size} is not a multiple of the {workers} ranks")
     with tempfile.TemporaryDirectory(prefix="ranked-") as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(config.as_dict(), ensure_ascii=False), encoding="utf-8")
-        return launch("-m", [__name__, str(path), str(run.path)], workers, timeout)
+        return launch("-m", ["workbench.train.ranked", str(path), str(run.path)], workers, timeout)
 
 
 if __name__ == "__main__":
-    values = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    pretrain(RunConfig.from_dict(values), RunFolder.at(Path(sys.argv[2])))
+    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=__doc__.splitlines()[0])
+    parser.add_argument("config", type=Path, help="a run's config.json")
+    parser.add_argument("folder", type=Path, help="the run folder")
+    given = parser.parse_args()
+    pretrain(RunConfig.from_dict(json.loads(given.config.read_text(encoding="utf-8"))), RunFolder.at(given.folder))

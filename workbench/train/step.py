@@ -30,7 +30,7 @@ from mindspore import ops
 
 from workbench.config import TrainConfig
 from workbench.device import check_joined, ranks
-from workbench.errors import DataError
+from workbench.errors import DataError, SettingError
 from workbench.model.batch import check_batch
 from workbench.model.transformer import Transformer
 from workbench.train.losses import joint_loss, target_counts
@@ -48,6 +48,12 @@ class TrainStep:
 
     def __init__(self, model: Transformer, config: TrainConfig, policy=dynamic) -> None:
         self.model, self.config, self.policy = model, config, policy
+        try:
+            _, _, _, _, _ = policy(1.0, 0.0, 1.0, 1.0, config)
+        except (TypeError, ValueError) as error:
+            raise SettingError(
+                f"policy={policy!r} is not allowed: a function that returns five numbers, such as those of scaling.py"
+            ) from error
         self.compile_seconds: float | None = None
         self.parts = config.gradient_accumulation_steps
         model.recompute(config.recompute)
@@ -63,13 +69,16 @@ class TrainStep:
         all ranks; loss_scale (the one used), learning_rate (the schedule's, unless one is given),
         overflow (0 or 1); with experts also those of ``expert_metrics``. The batch may hold
         ``layer_factors`` (layers,), see ``dropping.py``, and ``loss_factor``, a number that the loss
-        is multiplied by behind everybody's back, for fault drills. Raises DataError for ids outside
-        the model's tables and for a batch larger than the first.
+        is multiplied by behind everybody's back, for fault drills. A batch without any target is a
+        step with gradients of zero: momentum and decay still move the weights. Raises DataError for ids outside
+        the model's tables and for a batch larger than the first, SettingError for another model's state.
         """
         check_batch(batch, self.model.config, self.model.flash_attention)
         factors = self._layer_factors(batch)
         first = state is not self._state
         if first:
+            if any(ours is not theirs for ours, theirs in zip(self.model.trainable_params(), state.parameters)):
+                raise SettingError("this state was made of another model: use TrainState.fresh(model, config)")
             self._state, self._shape = state, part_shape(batch, self.parts)
             self._run = _compiled(self.model, state, self.config, self.policy)
         rate = self._rate(state) if learning_rate is None else learning_rate

@@ -28,6 +28,7 @@ def bucketing(times: CommunicationTimes) -> tuple[go.Figure, str]:
         },
         text=[f"{a.collectives} collectives" if a.collectives > 1 else "1 collective" for a in times.arms],
         textposition="inside",
+        insidetextanchor="start",  # at the foot, away from the error bars
         marker={"color": BLUE},
     )
     saved = ", ".join(f"{a.name} {-times.saved(a.name):+.0%}" for a in times.arms if a.name != BASELINE)
@@ -91,9 +92,16 @@ def step_timeline(timelines: Mapping[str, Timeline]) -> tuple[go.Figure, str]:
     return made, text
 
 
-def prefetch(shares: Sequence[BusyShare]) -> tuple[go.Figure, str]:
-    """Share of the time in which a batch is computed, by where batches are made."""
-    bars = go.Bar(x=[s.name for s in shares], y=rounded([100 * s.busy for s in shares]), marker={"color": BLUE})
+def prefetch(shares: Sequence[BusyShare], source: str = "") -> tuple[go.Figure, str]:
+    """Share of the time in which a batch is computed, by where batches are made; ``source`` names it in the title."""
+    bars = go.Bar(
+        x=[s.name for s in shares],
+        y=rounded([100 * s.busy for s in shares]),
+        text=[f"{s.busy:.1%}" for s in shares],
+        marker={"color": BLUE},
+    )
     told = ", ".join(f"{s.name} {s.busy:.1%} (waits {1e3 * s.wait:.2f} ms a step)" for s in shares)
     text = f"{shares[0].steps} steps, {len(shares[0].wall)} rounds, busy: {told}"
-    return figure(bars, title="Time spent computing", y="% of the loop", yaxis_range=[0, 100]), text
+    return figure(
+        bars, title=f"Time spent computing{source and ', '}{source}", y="% of the loop", yaxis_range=[0, 100]
+    ), text
