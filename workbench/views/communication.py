@@ -85,8 +85,9 @@ def step_timeline(timelines: Mapping[str, Timeline]) -> tuple[go.Figure, str]:
         *[t for t in traces if t.x],
         title="A step on two lanes (simulation)",
         x="ms",
-        height=120 + 44 * len(rows),
+        height=150 + 44 * len(rows),
         barmode="overlay",
+        legend_y=-0.32,
     )
     made.update_yaxes(categoryorder="array", categoryarray=rows[::-1])
     return made, text

@@ -136,10 +136,11 @@ def card_fits(fits: Sequence[Fit]) -> tuple[go.Figure, str]:
         margin_t=76,
     )
     picture.update_yaxes(autorange="reversed")
-    for card in CARDS_GB:
-        picture.add_vline(x=card, line={"color": RED, "dash": "dash"}, annotation={"text": f"{card} GB", "yshift": 14})
-    rows = [f"{'':38}{'ranks':>6}{'state GB':>10}{'peak GB':>9}  fits {', '.join(map(str, CARDS_GB))} GB"]
+    for i, card in enumerate(CARDS_GB):  # their labels at two heights, so that neighbours do not touch
+        label = {"text": f"{card} GB", "yshift": 14 + 12 * (i % 2)}
+        picture.add_vline(x=card, line={"color": RED, "dash": "dash"}, annotation=label)
+    rows = [f"{'':40}{'ranks':>6}{'state GB':>10}{'peak GB':>9}  fits {', '.join(map(str, CARDS_GB))} GB"]
     for fit in fits:
         told = ", ".join("yes" if ok else "no" for ok in fit.fits)
-        rows.append(f"{fit.name:38}{fit.ranks:>6}{fit.state_gb:10.1f}{fit.peak_gb:9.1f}  {told}")
+        rows.append(f"{fit.name:40}{fit.ranks:>6}{fit.state_gb:10.1f}{fit.peak_gb:9.1f}  {told}")
     return picture, "\n".join(rows)
