@@ -109,12 +109,15 @@ def _pretrain(config: RunConfig, run: RunFolder, device: Device, rank: int, worl
     process = psutil.Process()
     process.cpu_percent()
     began, path, alarmed = time.perf_counter(), None, False
-    batches = prefetched(corpus.batches(train.batch_size, position=0, steps=train.steps, rank=rank, ranks=world))
+    own = rank * (train.batch_size // world)
+    made = corpus.batches(train.batch_size, position=0, steps=train.steps, rank=rank, ranks=world)
+    batches = prefetched(
+        drop(batch, config.model, train.seed, number * train.batch_size, own) for number, batch in enumerate(made)
+    )
     with tqdm(total=train.steps, unit="step", disable=quiet()) as bar:
         for at in range(1, train.steps + 1):
             start = time.perf_counter()
-            position, own = (at - 1) * train.batch_size, rank * (train.batch_size // world)
-            batch = drop(next(batches), config.model, train.seed, position, own)
+            batch = next(batches)
             waited = time.perf_counter() - start
             state, metrics = step(state, batch)
             seconds = time.perf_counter() - start

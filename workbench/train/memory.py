@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -72,14 +73,18 @@ def recompute_arms(
 ) -> tuple[dict[str, Arm], dict[str, MemoryTrace]]:
     """Every kind of recompute in ``rounds`` processes of its own, taking turns; and each kind's last trace.
 
+    A single round says nothing about time, so there two processes run at once.
+
     Raises SettingError for no round, and what ``measure_memory`` raises.
     """
     if rounds < 1:
         raise SettingError(f"rounds={rounds} is not allowed: at least 1")
+    jobs = [kind for _ in range(rounds) for kind in kinds]
+    with ThreadPoolExecutor(2 if rounds == 1 else 1) as pool:
+        found = pool.map(lambda kind: measure_memory(model, replace(train, recompute=kind), sequence_length), jobs)
     traces: dict[str, list[MemoryTrace]] = {kind: [] for kind in kinds}
-    for _ in range(rounds):
-        for kind in kinds:
-            traces[kind].append(measure_memory(model, replace(train, recompute=kind), sequence_length))
+    for kind, trace in zip(jobs, found):
+        traces[kind].append(trace)
     arms = {
         kind: Arm(tuple(t.peak_mb for t in found), tuple(median(t.step_seconds) for t in found))
         for kind, found in traces.items()

@@ -75,21 +75,25 @@ def budget_moments(budget: Budget, trace: MemoryTrace | None = None) -> tuple[go
 
 
 def memory_arms(arms: Mapping[str, Arm], budgets: Mapping[str, Budget]) -> tuple[go.Figure, str]:
-    """Measured peak of every kind of recompute beside the computed one, and the table with the step's seconds."""
+    """Measured peak of every kind of recompute beside the computed one, and a table; times from three processes on."""
     names, base, block = list(arms), arms.get("none"), arms.get("block")
     bars = [
         go.Bar(name="measured", x=names, y=rounded([arms[n].peak_mb for n in names]), marker={"color": BLUE}),
         go.Bar(name="computed", x=names, y=rounded([budgets[n].allocator_mb for n in names]), marker={"color": GREY}),
     ]
-    rows = [f"{'recompute':14}{'measured MiB':>14}{'computed MiB':>14}{'peak, of none':>15}{'step, of none':>15}"]
+    timed = min(len(arm.step_seconds) for arm in arms.values()) >= 3
+    step_title = f"{'step, of none':>15}" if timed and base else ""
+    rows = [f"{'recompute':14}{'measured MiB':>14}{'computed MiB':>14}{'peak, of none':>15}{step_title}"]
     for name, arm in arms.items():
-        peak, step = (f"{arm.peak_mb / base.peak_mb:.0%}", f"{arm.seconds / base.seconds:.2f}x") if base else ("", "")
-        rows.append(f"{name:14}{arm.peak_mb:14.1f}{budgets[name].allocator_mb:14.1f}{peak:>15}{step:>15}")
+        row = f"{name:14}{arm.peak_mb:14.1f}{budgets[name].allocator_mb:14.1f}"
+        row += f"{arm.peak_mb / base.peak_mb:>15.0%}" if base else ""
+        rows.append(row + (f"{arm.seconds / base.seconds:>14.2f}x" if timed and base else ""))
     if block and "whole" in arms:
         whole = arms["whole"]
         rows.append(
             f"block against whole: {block.peak_mb / whole.peak_mb - 1:+.0%} memory, "
-            f"{block.seconds / whole.seconds - 1:+.0%} time, {len(block.peaks_mb)} process(es) an arm "
+            + (f"{block.seconds / whole.seconds - 1:+.0%} time, " if timed else "time not measured, ")
+            + f"{len(block.peaks_mb)} process(es) an arm "
             "(the article: -23%, +8%, no sample size)"
         )
     picture = figure(*bars, title="Peak of the allocator by what is recomputed", y="MiB", barmode="group")
