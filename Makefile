@@ -1,10 +1,12 @@
-# Two commands: `make run` runs every notebook into a report, `make test` checks everything.
+# Two commands: `make run` runs your data through the notebooks into a report, `make test` checks everything.
 # Both make their own .venv on first use; nothing else has to be installed before.
 
 PYTHON ?= python3
 NAME ?= demo
 OUT ?= runs/$(NAME)
-NOTEBOOKS := $(sort $(wildcard notebooks/0[1-9]_*.ipynb))
+# The studies look at a part of training on made-up or bundled data, whatever DATA is.
+STUDIES := $(sort $(wildcard notebooks/03_*.ipynb notebooks/09_*.ipynb notebooks/10_*.ipynb))
+NOTEBOOKS := $(filter-out $(STUDIES),$(sort $(wildcard notebooks/[01][0-9]_*.ipynb)))
 BIN := .venv/bin
 
 # The shell gets values from the environment and not from the text of the recipe, so that spaces,
@@ -12,7 +14,7 @@ BIN := .venv/bin
 export DATA TOKENIZER STEPS NAME OUT
 given = $(if $(findstring command,$(origin $(1))),-p "$(1)=$$$(1)")
 
-.PHONY: help run test bench lab refresh clean
+.PHONY: help run studies test bench lab refresh clean
 
 help:
 	@echo 'make run                  run the notebooks into runs/demo and write runs/demo/report.html'
@@ -20,6 +22,7 @@ help:
 	@echo '  TOKENIZER=FOLDER        your tokenizer, a Hugging Face folder'
 	@echo '  STEPS=N                 training steps'
 	@echo '  NAME=NAME or OUT=FOLDER where to: runs/NAME, or any folder'
+	@echo 'make studies              run the other notebooks (loss scale, experts, several ranks) into the same folder'
 	@echo 'make test                 the tests, then every notebook against its stored outputs'
 	@echo 'make bench                data pipeline, model and training step beside their peers, into runs/bench (about an hour; 4 GB of disk)'
 	@echo 'make lab                  open JupyterLab on the notebooks'
@@ -30,9 +33,12 @@ help:
 run: .venv/.run-stamp
 	$(BIN)/workbench run $(NOTEBOOKS) $(call given,DATA) $(call given,TOKENIZER) $(call given,STEPS) --out "$$OUT"
 
+studies: .venv/.run-stamp
+	$(BIN)/workbench run $(STUDIES) --out "$$OUT"
+
 test: .venv/.test-stamp
 	$(BIN)/python -m pytest -n 2 --dist loadfile
-	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=600 notebooks
+	$(BIN)/python -m pytest -n 2 --dist loadgroup --nbval --nbval-current-env --nbval-cell-timeout=600 notebooks
 
 bench: .venv/.test-stamp
 	$(BIN)/python -m tests.bench.reading --out runs/bench/reading.json
