@@ -38,7 +38,7 @@ studies: .venv/.run-stamp
 
 test: .venv/.test-stamp
 	$(BIN)/python -m pytest -n 2 --dist loadfile
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --nbval --nbval-current-env --nbval-cell-timeout=600 notebooks
+	$(BIN)/python -m pytest --nbval --nbval-current-env --nbval-cell-timeout=600 notebooks
 
 bench: .venv/.test-stamp
 	$(BIN)/python -m tests.bench.reading --out runs/bench/reading.json

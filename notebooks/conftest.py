@@ -15,16 +15,7 @@ from nbval.plugin import IPyNbCell
 
 RELATIVE = 1e-6
 ABSOLUTE = 1e-12  # so that 0.0 and 1e-17 are the same
-# Each of these reads what the ones before it left in the run folder.
-ONE_AFTER_THE_OTHER = ("05", "06", "07", "08")
 FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
-
-
-def pytest_collection_modifyitems(items):
-    """What pytest-xdist's ``--dist loadgroup`` keeps together on one process: a notebook, and the chain from 05 on."""
-    for item in items:
-        name = item.path.stem
-        item.add_marker(pytest.mark.xdist_group("run" if name[:2] in ONE_AFTER_THE_OTHER else name))
 
 
 def first_difference(stored, now, where="figure"):
