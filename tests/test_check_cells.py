@@ -48,6 +48,15 @@ def test_the_plan_refuses_before_anything_is_written(tmp_path):
 
 def test_the_training_notebook_refuses_what_the_machine_cannot_do(samples):
     path = samples.parent / "notebooks" / "05_pretrain.ipynb"
-    for name, value in (("PRECISION", "bfloat16"), ("KERNELS", "cuda"), ("GRADIENT_ACCUMULATION_STEPS", "3")):
-        with pytest.raises(SettingError, match="05_pretrain.ipynb: .* is not allowed: "):
+    for name, value, told in (
+        (
+            "PRECISION",
+            "bfloat16",
+            "precision='bfloat16' cannot be computed on CPU: set precision to float32 or float16",
+        ),
+        ("KERNELS", "cuda", "kernels='cuda' is not allowed: stock or native"),
+        ("GRADIENT_ACCUMULATION_STEPS", "3", "batch_size=16 is not allowed: a multiple of gradient_accumulation"),
+        ("DEVICE", "GPU", "device 'GPU'"),
+    ):
+        with pytest.raises(SettingError, match=f"05_pretrain.ipynb: .*{told}"):
             plan([path], {name: value}, samples / "out", samples)

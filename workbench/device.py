@@ -46,14 +46,20 @@ DEVICES = {
 }
 
 
+def named_device(name: str) -> Device:
+    """What is known of a device before it is used. Raises SettingError for an unknown name."""
+    if name not in DEVICES:
+        raise unknown_name("device", name, DEVICES)
+    return DEVICES[name]
+
+
 def use_device(name: str = "CPU") -> Device:
     """Make ``name`` the device of this process, in PyNative mode, with deterministic kernels on Ascend.
 
     Call it before the first operator; a process keeps its device. Raises SettingError for an
     unknown name, for Ascend where there is none, and for another device than the one in use.
     """
-    if name not in DEVICES:
-        raise unknown_name("device", name, DEVICES)
+    device = named_device(name)
     import mindspore as ms
 
     if name == "Ascend" and not ms.device_context.ascend.is_available():
@@ -73,7 +79,7 @@ def use_device(name: str = "CPU") -> Device:
         ms.set_deterministic(True)  # not run on Ascend; the CPU has no such switch to turn
     if "MS_ROLE" not in os.environ:  # else joining comes first: a scheduler that has computed cannot end cleanly
         _start_quietly()
-    return DEVICES[name]
+    return device
 
 
 def _start_quietly() -> None:

@@ -17,11 +17,9 @@ tests/test_precision.py runs the model and compares every row of the table with 
 
 from dataclasses import dataclass
 
-from workbench.config import ModelConfig
+from workbench.config import PRECISIONS, ModelConfig
 from workbench.device import DEVICES, Device
 from workbench.errors import SettingError, unknown_name
-
-PRECISIONS = ("float32", "float16", "bfloat16")
 
 
 @dataclass(frozen=True)

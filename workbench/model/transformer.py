@@ -21,7 +21,7 @@ import numpy as np
 import mindspore as ms
 from mindspore import nn, ops
 
-from workbench.config import ModelConfig, require
+from workbench.config import RECOMPUTE, ModelConfig, require
 from workbench.device import DEVICES
 from workbench.model.decoder import Decoder
 from workbench.model.flash import document_ends
@@ -34,8 +34,6 @@ from workbench.model.native.chunks import NativeHeadLoss
 from workbench.model.native.cells import Kernels
 from workbench.model.precision import check_precision
 from workbench.model.rotary import rotary_table
-
-_RECOMPUTE = ("none", "attention", "feed_forward", "block", "whole")
 
 
 def _count(stop):
@@ -102,7 +100,7 @@ class Transformer(nn.Cell):
         blocks as one, which keeps them all at once while it goes back; there for comparison).
         Losses and gradients stay. Raises SettingError for another kind, and for a second one.
         """
-        require(kind in _RECOMPUTE, "recompute", kind, f"one of {', '.join(_RECOMPUTE)}")
+        require(kind in RECOMPUTE, "recompute", kind, f"one of {', '.join(RECOMPUTE)}")
         require(self.recomputed in ("none", kind), "recompute", kind, f"this model has {self.recomputed} already")
         if kind != self.recomputed:
             self.recomputed = kind

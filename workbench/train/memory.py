@@ -29,11 +29,11 @@ from typing import Sequence
 
 import numpy as np
 
-from workbench.config import ModelConfig, TrainConfig
+from workbench.config import RECOMPUTE, ModelConfig, TrainConfig
 from workbench.errors import SettingError, UserError
 from workbench.train.budget import parameter_count
 
-KINDS = ("none", "attention", "feed_forward", "block", "whole")
+KINDS = RECOMPUTE
 _STEPS, _TIMED = 3, 7  # steps under the profiler, and after it without
 
 
