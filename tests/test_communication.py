@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.train.communication import ArmTimes, CommunicationTimes, fit, measure_collectives
-from workbench.train.reducing import plan_buckets
+from workbench.train.buckets import plan_buckets
 from workbench.views import communication
 
 SIZES = [("a", 70_000), ("b", 500), ("c", 2000), ("d", 30), ("e", 2000)]

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from workbench.config import TrainConfig
 from workbench.errors import SettingError
-from workbench.train.reducing import Reducer, bucket_table, plan_buckets, plan_of
+from workbench.train.buckets import plan_buckets
+from workbench.train.reducing import Reducer, bucket_table, plan_of
 
 ARTICLE = (1024, 65536, 1048576)
 SIZES = st.lists(st.one_of(st.integers(1, 3000), st.integers(1, 3_000_000)), max_size=40).map(

@@ -78,7 +78,7 @@ class Block(nn.Cell):
         elif part is not self:
             part.recompute()
 
-    def recompute(self, **options) -> None:
+    def recompute(self) -> None:
         """Recompute all of this block, see ``recompute_part``."""
         self.recompute_part("block")
 

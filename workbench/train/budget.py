@@ -24,8 +24,8 @@ from workbench.errors import SettingError, unknown_name
 from workbench.model.tensor_names import own_tensors, tensors_of
 from workbench.settings import require
 from workbench.train.activations import PLAIN_ATTENTION, PLAIN_FEED_FORWARD, Activations
+from workbench.train.buckets import MIB, plan_for
 
-MIB = 2**20
 _HALF_ON_CPU = "float16 on the CPU takes more than float32: products keep float32 casts of weights and operands"
 
 
@@ -96,17 +96,8 @@ def parameter_count(model: ModelConfig) -> int:
 
 
 def largest_bucket(sizes: Sequence[int], train: TrainConfig) -> int:
-    """Elements of the largest bucket of float32 gradients of ``sizes`` elements, as ``reducing.py`` plans them."""
-    if train.bucket_by == "parameter":
-        return max(sizes)
-    if train.bucket_by == "size_groups":
-        bounds = (0, *train.bucket_size_groups, math.inf)
-        return max(sum(n for n in sizes if low < n <= high) for low, high in zip(bounds, bounds[1:]))
-    largest, filled, room = 0, math.inf, train.bucket_mb * MIB / 4
-    for size in reversed(sizes):
-        filled = size if filled + size > room else filled + size
-        largest = max(largest, filled)
-    return largest
+    """Elements of the largest bucket of float32 gradients of ``sizes`` elements."""
+    return max(bucket.elements for bucket in plan_for([("", n) for n in sizes], train))
 
 
 def staging_bytes(shapes: Sequence[tuple[int, ...]]) -> int:

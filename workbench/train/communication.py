@@ -26,7 +26,7 @@ import numpy as np
 from workbench.config import TrainConfig
 from workbench.device import joined_ranks, use_device
 from workbench.launching import launch
-from workbench.train.reducing import MIB, Bucket, plan_buckets
+from workbench.train.buckets import MIB, Bucket, plan_for
 
 ARTICLE = {"communication": -0.41, "throughput": 0.28}  # with its size groups, 128 cards
 BASELINE = "per parameter"
@@ -133,8 +133,7 @@ def fit(curve: Sequence[tuple[int, float]]) -> tuple[float, float]:
 
 
 def _plan(sizes: Sequence[tuple[str, int]], settings: Mapping[str, Any]) -> tuple[Bucket, ...]:
-    config = TrainConfig(**settings)
-    return plan_buckets(sizes, config.bucket_by, config.bucket_mb * MIB, config.bucket_size_groups)
+    return plan_for(sizes, TrainConfig(**settings))
 
 
 def _measure(asked: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:

@@ -58,12 +58,17 @@ def pretrain(config: RunConfig, run: RunFolder) -> Trained:
     """
     device = use_device(config.device)
     check_precision(config.train.precision, device)
-    check_optimizer(config.train)
     with joined_ranks() as (rank, world):
-        if config.train.batch_size % world:
-            raise SettingError(f"batch_size={config.train.batch_size} is not a multiple of the {world} ranks")
+        check_ranks(config.train, world)
         folder = RunFolder.at(run.path / "ranks" / str(rank)) if rank else run
         return _pretrain(config, folder, device, rank, world)
+
+
+def check_ranks(train: TrainConfig, world: int) -> None:
+    """Raise SettingError for what ``world`` ranks cannot run, as far as the settings tell."""
+    check_optimizer(train)
+    if train.batch_size % world:
+        raise SettingError(f"batch_size={train.batch_size} is not a multiple of the {world} ranks")
 
 
 def _pretrain(config: RunConfig, run: RunFolder, device: Device, rank: int, world: int) -> Trained:

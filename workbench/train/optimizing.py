@@ -34,6 +34,15 @@ def decays(name: str, ndim: int) -> bool:
     return ndim >= 2 and not name.startswith("task_embedding")
 
 
+def sum_of_squares(arrays):
+    """() sum of the squares of all elements of all ``arrays``."""
+    total = 0.0
+    for array in arrays:
+        # Rows first: the kernel that reduces everything at once takes four times as long.
+        total = total + ops.ReduceSum()(ops.ReduceSum()(ops.square(array), -1))
+    return total
+
+
 class Kernel(nn.Cell):
     """One fused AdamW update of a weight and its moments, all of one shape; or, with ``apply`` 0, none at all."""
 
@@ -78,11 +87,7 @@ class Replicated(nn.Cell):
 
     def square_sum(self, gradients):
         """() sum of the squares of all ``reduced`` gradients, the same on every rank."""
-        total = 0.0
-        for gradient in gradients:
-            # Rows first: the kernel that reduces everything at once takes four times as long.
-            total = total + ops.ReduceSum()(ops.ReduceSum()(ops.square(gradient), -1))
-        return total
+        return sum_of_squares(gradients)
 
 
 class AdamW(Replicated):

@@ -14,11 +14,9 @@ import tempfile
 from pathlib import Path
 
 from workbench.config import RunConfig
-from workbench.errors import SettingError
 from workbench.launching import launch
 from workbench.run_folder import RunFolder
-from workbench.train.loop import pretrain
-from workbench.train.optimizers import check_optimizer
+from workbench.train.loop import check_ranks, pretrain
 
 
 def pretrain_on_ranks(config: RunConfig, run: RunFolder, workers: int = 2, timeout: float = 600) -> tuple[str, ...]:
@@ -26,9 +24,7 @@ def pretrain_on_ranks(config: RunConfig, run: RunFolder, workers: int = 2, timeo
 
     Raises SettingError for settings that ranks cannot run, LaunchFailed, with the failing rank's last words, when one fails or after ``timeout`` seconds.
     """
-    check_optimizer(config.train)
-    if config.train.batch_size % workers:
-        raise SettingError(f"batch_size={config.train.batch_size} is not a multiple of the {workers} ranks")
+    check_ranks(config.train, workers)
     with tempfile.TemporaryDirectory(prefix="ranked-") as folder:
         path = Path(folder) / "config.json"
         path.write_text(json.dumps(config.as_dict(), ensure_ascii=False), encoding="utf-8")

@@ -17,7 +17,6 @@ Costs a copy of each bucket of two or more gradients on the way in and another o
 for no overlap with the backward pass; what one could give is simulated in ``timeline.py``.
 """
 
-from dataclasses import dataclass
 from typing import Sequence
 
 import mindspore as ms
@@ -25,60 +24,12 @@ from mindspore import nn, ops
 
 from workbench.config import TrainConfig
 from workbench.device import check_joined
-
-MIB = 2**20
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """Parameters whose gradients are one collective: ``indices`` are their places in the order of all parameters."""
-
-    names: tuple[str, ...]
-    indices: tuple[int, ...]
-    elements: int
-    bytes: int
-
-
-def plan_buckets(
-    sizes: Sequence[tuple[str, int]],
-    bucket_by: str,
-    bucket_bytes: float,
-    size_groups: Sequence[int],
-    itemsize: int = 4,
-) -> tuple[Bucket, ...]:
-    """The buckets for parameters of ``sizes`` (name, elements), each parameter in exactly one.
-
-    ``bucket_bytes`` is the limit of ``bucket_by="bytes"``, ``size_groups`` the element counts of
-    ``"size_groups"``; ``itemsize`` bytes an element.
-    """
-    groups: list[list[int]] = []
-    backwards = range(len(sizes) - 1, -1, -1)
-    if bucket_by == "size_groups":
-        bounds = (*size_groups, float("inf"))
-        for low, high in zip((-1, *size_groups), bounds):
-            groups.append([i for i in backwards if low < sizes[i][1] <= high])
-    elif bucket_by == "parameter":
-        groups = [[i] for i in backwards]
-    else:
-        filled = float("inf")
-        for i in backwards:
-            size = sizes[i][1] * itemsize
-            if filled + size > bucket_bytes:
-                groups.append([])
-                filled = 0
-            groups[-1].append(i)
-            filled += size
-    made = []
-    for group in filter(None, groups):
-        elements = sum(sizes[i][1] for i in group)
-        made.append(Bucket(tuple(sizes[i][0] for i in group), tuple(group), elements, elements * itemsize))
-    return tuple(made)
+from workbench.train.buckets import Bucket, plan_for
 
 
 def plan_of(parameters: Sequence[ms.Parameter], config: TrainConfig) -> tuple[Bucket, ...]:
     """The buckets of ``config`` for float32 gradients of ``parameters``."""
-    sizes = [(p.name, p.size) for p in parameters]
-    return plan_buckets(sizes, config.bucket_by, config.bucket_mb * MIB, config.bucket_size_groups)
+    return plan_for([(p.name, p.size) for p in parameters], config)
 
 
 def bucket_table(plan: Sequence[Bucket]) -> str:

@@ -29,7 +29,7 @@ from mindspore import nn, ops
 
 from workbench.config import TrainConfig
 from workbench.model.weights import check_fit
-from workbench.train.optimizing import Kernel, decays
+from workbench.train.optimizing import Kernel, decays, sum_of_squares
 from workbench.train.reducing import plan_of
 
 
@@ -75,10 +75,7 @@ class ShardedAdamW(nn.Cell):
 
     def square_sum(self, gradients):
         """() sum of the squares of all ``reduced`` gradients of all ranks, the same on every rank."""
-        total = 0.0
-        for gradient in gradients:
-            # Rows first: the kernel that reduces everything at once takes four times as long.
-            total = total + ops.ReduceSum()(ops.ReduceSum()(ops.square(gradient), -1))
+        total = sum_of_squares(gradients)
         return self.all_reduce(ops.reshape(total, (1,)))[0] if self.several else total
 
     def construct(self, gradients, factor, learning_rate, updates, apply):
