@@ -25,6 +25,10 @@ class DataError(UserError):
     """The given data cannot be used."""
 
 
+class StorageError(UserError):
+    """A file cannot be written: the disk is full, the folder is gone or may not be written."""
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> SettingError:
     """The error for a ``kind`` (``setting``, ``parameter``, ...) called ``name`` that does not exist."""
     known = sorted(known)
