@@ -26,7 +26,7 @@ class DataError(UserError):
 
 
 class StorageError(UserError):
-    """Something could not be written; nothing that was written before is lost."""
+    """A file cannot be written: the disk is full, the folder is gone or may not be written."""
 
 
 class AlarmStop(UserError):
