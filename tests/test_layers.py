@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "workbench"
 LEVELS = [
     ("errors",),
     ("settings",),
-    ("model_config",),
+    ("model_config", "alarm_config"),
     ("config", "run_folder", "progress"),
     ("device", "launching"),
     ("data",),
