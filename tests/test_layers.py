@@ -11,7 +11,7 @@ LEVELS = [
     ("errors",),
     ("settings",),
     ("model_config",),
-    ("config", "run_folder", "progress"),
+    ("config", "run_folder", "progress", "control"),
     ("device", "launching"),
     ("data",),
     ("model",),
