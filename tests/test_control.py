@@ -122,16 +122,16 @@ def test_a_run_that_died_on_another_machine_is_taken_over(run):
 def test_paused_until_continued_or_asked_for_more(run):
     with Control(run) as control:
         ask(run, "pause")
-        for what, expected in [
-            ("save", Asked("", True, True)),
-            ("continue", Asked()),
-            ("stop", Asked("the run folder")),
-        ]:
+        for what, expected in [("save", Asked("", True, True)), ("stop", Asked("the run folder", False, True))]:
             later = threading.Timer(0.05, ask, (run, what))
             later.start()
-            assert control.wait_while_paused(tick=0.01) == expected or what == "stop"
+            assert control.wait_while_paused(tick=0.01) == expected
+            control.done(what)
             later.join()
-            control.done("save")
+        later = threading.Timer(0.05, ask, (run, "continue"))
+        later.start()
+        assert control.wait_while_paused(tick=0.01) == Asked()
+        later.join()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -207,3 +207,49 @@ def test_a_fork_dies_of_a_signal(run):
         os.kill(child, signal.SIGTERM)
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGTERM
         assert control.poll() == Asked()
+
+
+CELL = """
+import time
+from workbench.control import Control
+from workbench.run_folder import RunFolder
+with Control(RunFolder.at({run!r})) as control:
+    print("open", flush=True)
+    while not control.poll().stop:
+        time.sleep(0.005)
+    print(control.poll().stop, flush=True)
+    time.sleep({linger})
+    raise RuntimeError("stopped after its step")
+"""
+
+
+def test_interrupting_a_cell_of_a_kernel(run):
+    from jupyter_client import KernelManager
+
+    from workbench.jobs import _ThisPython
+
+    manager = KernelManager(kernel_spec_manager=_ThisPython(), transport_encryption="auto")
+    manager.start_kernel()
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=60)
+        for linger, interrupts, error in [(0, 1, "RuntimeError"), (30, 2, "KeyboardInterrupt")]:
+            client.execute(CELL.format(run=str(run.path), linger=linger))
+            heard = []
+            while True:
+                message = client.get_iopub_msg(timeout=20)
+                content = message["content"]
+                if message["msg_type"] == "error":
+                    break
+                if message["msg_type"] == "stream" and content["name"] == "stdout":
+                    heard += content["text"].split()
+                    if len(heard) <= interrupts:  # after "open", and in the second round after "SIGINT"
+                        manager.interrupt_kernel()
+            assert (heard, content["ename"]) == (["open", "SIGINT"], error)
+            assert client.get_shell_msg(timeout=20)["content"]["status"] == "error"
+            assert opened_by(run) is None
+        client.execute_interactive("1 + 1", timeout=20)  # the kernel is as it was
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
