@@ -54,7 +54,7 @@ def replayed(trace, config, cuts):
     return found
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.sets(st.integers(1, 400), min_size=1, max_size=5),
     st.sets(st.sampled_from(sorted(DRILLS)), max_size=3),
