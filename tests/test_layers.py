@@ -12,6 +12,7 @@ LEVELS = [
     ("settings",),
     ("model_config", "alarm_config"),
     ("config", "run_folder", "progress"),
+    ("control", "rewinding"),
     ("device", "launching"),
     ("data",),
     ("model",),
