@@ -11,7 +11,7 @@ LEVELS = [
     ("errors",),
     ("settings",),
     ("model_config",),
-    ("config", "run_folder", "progress", "control"),
+    ("config", "run_folder", "control", "following", "progress"),
     ("device", "launching"),
     ("data",),
     ("model",),

@@ -105,13 +105,10 @@ class Control:
     def __enter__(self) -> "Control":
         other = opened_by(self.run)
         if other is not None and other["host"] == socket.gethostname() and other["pid"] != self._pid:
-            raise SettingError(
-                f"process {other['pid']} is training into {self.run.path} since {other['time']}: "
-                "stop it, or give another RUN"
-            )
+            raise SettingError(f"process {other['pid']} is training into {self.run.path}: stop it, or give another RUN")
         self._clear()
         own = {"pid": self._pid, "host": socket.gethostname(), "started": psutil.Process().create_time()}
-        write_json(_folder(self.run) / _OPEN, {**own, "time": time.strftime("%Y-%m-%dT%H:%M:%S%z")})
+        write_json(_folder(self.run) / _OPEN, {**own, "time": round(time.time(), 3)})
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._noted) for number in _SIGNALS}
         return self
