@@ -23,7 +23,7 @@ LEVELS = [
     ("check_cells",),
     ("pages", "report"),
     ("jobs", "preparing", "budgeting"),
-    ("notebook_store",),
+    ("notebook_store", "watching"),
     ("cli",),
 ]
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

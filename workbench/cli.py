@@ -17,6 +17,7 @@ import click
 from workbench import __version__
 from workbench.errors import DataError, UserError
 from workbench.parameters import parse_assignments
+from workbench.watching import ask_command, watch_command
 
 NOTEBOOKS = click.argument("notebooks", nargs=-1, type=click.Path(path_type=Path))
 TIMEOUT = click.option(
@@ -223,6 +224,10 @@ def lint_command(files: Sequence[Path]) -> int:
     for finding in found:
         click.echo(finding)
     return int(any(finding.severity == "error" for finding in found))
+
+
+commands.add_command(watch_command)
+commands.add_command(ask_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -36,8 +36,9 @@ class Tail:
 
     def __init__(self, file: Path, new_only: bool = False) -> None:
         self.file, self.at, self._inode, self._last = file, 0, 0, b""
-        while new_only and self.read()[1]:
-            pass
+        self.unread = True  # as far as known
+        while new_only and self.unread:
+            self.read()
 
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
         """(whether the log begins anew with these rows, whole lines since the last call)."""
@@ -45,7 +46,7 @@ class Tail:
             log = self.file.open("rb")
         except FileNotFoundError:
             again = self.at > 0
-            self.at, self._last = 0, b""
+            self.at, self._last, self.unread = 0, b"", False
             return again, []
         with log:
             seen = os.fstat(log.fileno())
@@ -58,6 +59,7 @@ class Tail:
             data = log.read(_MOST)
             if not data.endswith(b"\n"):
                 data += log.readline()
+        self.unread = len(data) >= _MOST
         data = data[: data.rfind(b"\n") + 1]  # what is behind it is still being written
         self.at += len(data)
         self._last = (self._last + data)[-_SAME:]
@@ -156,6 +158,11 @@ class RunWatch:
             self.checkpoint = event["path"]
         elif kind == "alarm":
             self.alarms += 1
+
+    @property
+    def unread(self) -> bool:
+        """Whether one more ``read`` is needed to know all that is in the logs."""
+        return self._metrics.unread or self._events.unread
 
     def state(self, now: float | None = None) -> tuple[str, str]:
         """(a word, a sentence): no run, starting, training, paused, stopping, finished, stopped, died or silent."""
