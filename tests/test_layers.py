@@ -10,8 +10,10 @@ PACKAGE = Path(__file__).parents[1] / "workbench"
 LEVELS = [
     ("errors",),
     ("settings",),
-    ("model_config",),
-    ("config", "run_folder", "control", "following", "progress"),
+    ("model_config", "alarm_config"),
+    ("config", "run_folder"),
+    ("control", "rewinding"),
+    ("following", "progress"),
     ("device", "launching"),
     ("data",),
     ("model",),

@@ -74,7 +74,11 @@ def watch(run: RunFolder, stream: TextIO | None = None, every: float = 60.0, tic
         return Text(step_line(**watched.facts(), width=console.width), no_wrap=True, overflow="ellipsis")
 
     told, said_at = "", time.monotonic() - every
-    with Live(console=console, get_renderable=line, auto_refresh=False, transient=True) if drawn else nullcontext() as live:
+    with (
+        Live(console=console, get_renderable=line, auto_refresh=False, transient=True)
+        if drawn
+        else nullcontext() as live
+    ):
         while True:
             word, sentence = watched.state()
             if word in EXIT_CODES:

@@ -56,9 +56,7 @@ class LivePanel(widgets.VBox):
         for what, button in self.buttons.items():
             button.on_click(lambda _, what=what: self._ask(what))
         self.chart = go.FigureWidget(live_figure(self.watched))
-        super().__init__(
-            [widgets.HBox(list(self.buttons.values())), self.message, self.status, self.chart, self.told]
-        )
+        super().__init__([widgets.HBox(list(self.buttons.values())), self.message, self.status, self.chart, self.told])
         self.update()
 
     @property
