@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from workbench.control import Control, ask
 from workbench.following import Curve, RunWatch, Tail, event_text
+from workbench.rewinding import rewind_logs
 from workbench.run_folder import RunFolder
 
 
@@ -131,14 +132,16 @@ def test_the_states_of_a_run(run):
         ask(run, "stop")
         assert state() == "stopping"
     assert state() == "died"
-    assert f"process {os.getpid()} on here is gone" in watched.state()[1]
-    assert watched.state()[1].endswith("after step 1: start it again, it can go on from step_000001")
+    assert watched.state()[1] == (
+        f"process {os.getpid()} on here failed or was killed after step 1: "
+        "the same command starts it again from step_000001"
+    )
     with Control(run):
         assert state() == "starting"
         run.log_event("resume", step=1)
         assert state() == "training"
-        run.log_event("stopped", step=2)
-    assert state() == "stopped" and watched.state()[1] == "stopped at step 2"
+        run.log_event("stop", step=2, by="SIGTERM")
+    assert state() == "stopped" and watched.state()[1] == "stopped at step 2 by SIGTERM"
     run.start_logs()
     run.log_event("start", steps=9)
     run.log_event("finish", step=9)
@@ -171,6 +174,19 @@ def test_what_is_known(run):
     assert (facts["perplexity"], facts["alarms"], facts["row"]["step"]) == (3.5, 1, 2)
     later = RunWatch(run, new_only=True)
     assert later.read() == [] and later.row == {} and later.alarms == 0
+
+
+def test_a_rewound_log_tells_nothing_twice(run):
+    watched = RunWatch(run)
+    for step in (1, 2, 3):
+        run.log_metrics({"step": step, "loss": 9.0 - step})
+        run.log_event("alarm", alarm="spike", step=step)
+    assert len(watched.read()) == 3 and watched.alarms == 3
+    rewind_logs(run, 1)
+    run.log_event("rollback", step=1, alarm="spike", alarm_message="m", from_step=3)
+    run.log_metrics({"step": 2, "loss": 5.0})
+    assert [event["kind"] for event in watched.read()] == ["rollback"] and watched.alarms == 2
+    assert watched.curves["loss"].points() == ([1, 2], [8.0, 5.0])
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ SILENT_SECONDS = 600  # after which a run on another machine is said to be silen
 FIELDS = {"loss": "loss", "scale": "loss_scale", "throughput": "tokens_per_second", "memory": "rss_mb"}
 _MOST = 4 << 20
 _SAME = 256  # bytes before the place reached that must still be there; they hold times, which do not repeat
-_ENDS = ("finish", "stopped")
+_ENDS = ("finish", "stop")
 
 
 class Tail:
@@ -112,6 +112,7 @@ class RunWatch:
         self.run = run
         self._metrics = Tail(run.path / "metrics.jsonl", new_only)
         self._events = Tail(run.path / "events.jsonl", new_only)
+        self._told = 0.0  # the time of the newest event
         self._no_rows()
         self._no_events()
 
@@ -129,7 +130,7 @@ class RunWatch:
         self.checkpoint = ""
 
     def read(self) -> list[dict[str, Any]]:
-        """Read what is new; returns the new events."""
+        """Read what is new; returns the events that were not returned before, not even before a rewind."""
         again, rows = self._metrics.read()
         if again:
             self._no_rows()
@@ -142,7 +143,9 @@ class RunWatch:
             self._no_events()
         for event in events:
             self._note(event)
-        return events
+        new = [event for event in events if event["time"] > self._told]
+        self._told = max([self._told, *(event["time"] for event in new)])
+        return new
 
     def _note(self, event: dict[str, Any]) -> None:
         kind = event["kind"]
@@ -156,7 +159,7 @@ class RunWatch:
             self.perplexities.add(event["step"], event["perplexity"])
         elif kind == "checkpoint":
             self.checkpoint = event["path"]
-        elif kind == "alarm":
+        elif kind in ("alarm", "rollback"):  # the alarm's own event is rolled back with its step
             self.alarms += 1
 
     @property
@@ -174,12 +177,13 @@ class RunWatch:
             return "no run", f"no run yet in {self.run.path}: run 05_pretrain with this RUN"
         if self.end is not None:
             word = "finished" if self.end["kind"] == "finish" else "stopped"
-            return word, f"{word} at step {self.end.get('step', self.row.get('step', 0)):,}"
+            by = f" by {self.end['by']}" if "by" in self.end else ""
+            return word, f"{word} at step {self.end.get('step', 0):,}{by}"
         step = f"step {self.row.get('step', 0):,}"
         if opened is None:
             where = f"process {self.start.get('pid', '?')} on {self.start.get('host', '?')}"
-            again = f"start it again, it can go on from {self.checkpoint}" if self.checkpoint else "start it again"
-            return "died", f"{where} is gone, the run neither finished nor was stopped after {step}: {again}"
+            again = "the same command starts it again" + (f" from {self.checkpoint}" if self.checkpoint else "")
+            return "died", f"{where} failed or was killed after {step}: {again}"
         asked = requests(self.run)
         if "stop" in asked:
             return "stopping", f"stops after {step}"
@@ -213,6 +217,8 @@ def event_text(event: dict[str, Any]) -> str:
         told = f"checkpoint {event['path']}"
     elif kind == "alarm":
         told = "alarm: " + str(rest.get("message") or rest.get("alarm"))
+    elif kind == "rollback":
+        told = f"rolled back from step {event.get('from_step', '?')}: {rest.get('alarm_message') or rest.get('alarm')}"
     elif kind == "overflow":
         told = f"overflow, loss scale now {float(event['loss_scale']):g}"
     else:
