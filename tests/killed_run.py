@@ -19,7 +19,7 @@ import numpy as np
 from workbench.config import RunConfig
 from workbench.evaluate.perplexity import PerplexityMeter
 from workbench.run_folder import RunFolder
-from workbench.train import course, loop
+from workbench.train import course, feeding, loop
 from workbench.train.saving import CheckpointWriter
 
 MOMENTS = ("step", "writing", "evaluating", "starting", "data", "rewinding")
@@ -67,7 +67,7 @@ def arm(moment: str, chance: random.Random) -> None:
         count = chance.randint(1, 2)
         at_call(PerplexityMeter, "measure", 0.3)
     elif moment == "data":
-        at_call(course, "drop", 0.001)
+        at_call(feeding, "drop", 0.001)
     elif moment == "starting":
         kill(chance.uniform(0.0, 6.0))
     elif moment == "rewinding":

@@ -130,7 +130,9 @@ def test_a_rollback_gives_the_run_that_never_had_the_batch(config, tmp_path):
     assert (back["alarm"], back["step"], back["from_step"]) == ("loss_spike", 15, FAULT)
     assert back["excluded"] == [(FAULT - 1) * BATCH, FAULT * BATCH]
     corpus = trained.corpus
-    texts = [corpus.tokenizer.decode(corpus.samples(np.array([s["position"]]))["input_ids"][0]) for s in back["samples"]]
+    texts = [
+        corpus.tokenizer.decode(corpus.samples(np.array([s["position"]]))["input_ids"][0]) for s in back["samples"]
+    ]
     assert back["samples"] and all(s["text"].rstrip("…")[:20] in t for s, t in zip(back["samples"], texts))
     assert not run.events("alarm")  # it is in the rollback, and its step is not in the log any more
     assert len(list((run.path / "earlier").glob("redone-*"))) == 2
@@ -151,7 +153,9 @@ def test_a_rollback_gives_the_run_that_never_had_the_batch(config, tmp_path):
 
 def test_a_batch_above_the_limit_is_not_applied(config, alone, tmp_path):
     run = RunFolder.at(tmp_path / "run")
-    pretrain(replace(config, alarms=AlarmConfig(loss_spike="skip", spike_deviations=4.0, spike_nats=0.3)), run, drill=noise)
+    pretrain(
+        replace(config, alarms=AlarmConfig(loss_spike="skip", spike_deviations=4.0, spike_nats=0.3)), run, drill=noise
+    )
     rows = run.metrics()
     assert [row["step"] for row in rows if row["skipped"]] == [FAULT] == [e["step"] for e in run.events("alarm")]
     assert numbers(run)[: FAULT - 1] == numbers(alone)[: FAULT - 1]

@@ -36,7 +36,13 @@ def test_the_next_positions_are_those_of_counting(given_ranges, position, count)
     assert next_positions(position, count, merged(given_ranges)).tolist() == counted
 
 
-@given(ranges, st.integers(0, 20), st.integers(1, 12), st.integers(0, 12), st.sampled_from([(4, 1), (4, 2), (8, 4), (6, 3)]))
+@given(
+    ranges,
+    st.integers(0, 20),
+    st.integers(1, 12),
+    st.integers(0, 12),
+    st.sampled_from([(4, 1), (4, 2), (8, 4), (6, 3)]),
+)
 def test_steps_take_each_allowed_position_once_on_any_number_of_ranks_from_any_step_on(
     given_ranges, position, steps, cut, sizes
 ):

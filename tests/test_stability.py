@@ -116,7 +116,9 @@ def test_a_run_whose_scale_cannot_fit_raises_one_alarm_and_holds_the_learning_ra
     pretrain(RunConfig(data=data, model=TINY, train=stuck, alarms=AlarmConfig(scale_floor="freeze")), run)
     assert [m["overflow"] for m in run.metrics()] == [1] * 4
     (alarm,), (freeze,) = run.events("alarm"), run.events("freeze")
-    assert (alarm["alarm"], alarm["step"], alarm["policy"]) == ("scale_floor", 1, "freeze") and "1.15292e+18" in alarm["message"]
+    assert (alarm["alarm"], alarm["step"], alarm["policy"]) == ("scale_floor", 1, "freeze") and "1.15292e+18" in alarm[
+        "message"
+    ]
     # The warm-up would go on rising for three steps.
     rates = [m["learning_rate"] for m in run.metrics()]
     assert freeze["step"] == 1 and set(rates) == {freeze["learning_rate"]} and rates[0] < train.learning_rate

@@ -36,9 +36,7 @@ class Records:
         """Whether a row was made, and with it the first step, which compiles."""
         return self._began is not None
 
-    def row(
-        self, at: int, position: int, metrics: Mapping[str, Any], seconds: float, waited: float
-    ) -> dict[str, Any]:
+    def row(self, at: int, position: int, metrics: Mapping[str, Any], seconds: float, waited: float) -> dict[str, Any]:
         """The row of step ``at``, which took ``seconds``, ``waited`` of them for its batch."""
         now = time.perf_counter()
         timed = self.started
