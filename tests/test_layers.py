@@ -11,8 +11,9 @@ LEVELS = [
     ("errors",),
     ("settings",),
     ("model_config", "alarm_config"),
-    ("config", "run_folder", "progress"),
+    ("config", "run_folder"),
     ("control", "rewinding"),
+    ("following", "progress"),
     ("device", "launching"),
     ("data",),
     ("model",),
@@ -23,9 +24,12 @@ LEVELS = [
     ("parameters",),
     ("check_cells",),
     ("pages", "report"),
+    ("job_kernel",),
     ("jobs", "preparing", "budgeting"),
-    ("notebook_store",),
-    ("cli",),
+    ("rank_worker",),
+    ("rank_jobs",),
+    ("notebook_store", "watching"),
+    ("cli", "run_command"),
 ]
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")
