@@ -85,7 +85,7 @@ class LivePanel(widgets.VBox):
         colour = {"died": RED, "silent": RED, "paused": ORANGE, "stopping": ORANGE}.get(word, GREEN)
         self.status.value = f"<b style='color:{colour}'>{word}</b> &ensp;{html.escape(self.text)}"
         self._draw()
-        self.told.value = "".join(_event(e) for e in list(self.watched.events)[-EVENTS:])
+        self.told.value = _events(list(self.watched.events)[-EVENTS:])
         for what, button in self.buttons.items():
             button.disabled = word not in _GOING_ON or word == "stopping"
             button.layout.display = "none" if what == ("pause" if word == "paused" else "continue") else ""
@@ -159,7 +159,8 @@ def live_figure(watched: RunWatch) -> go.Figure:
             text=title, x=x[0], y=y[1], xref="paper", yref="paper", xanchor="left", yanchor="bottom", showarrow=False
         )
     second = {"overlaying": "y", "anchor": "x", "side": "right", "type": "log", "showgrid": False, "tickcolor": ORANGE}
-    return picture.update_layout(yaxis2_type="log", yaxis5=second, margin={"t": 24, "b": 36})
+    picture.update_layout(yaxis5=second, yaxis2_type="log", margin={"t": 24, "b": 36})
+    return picture.update_layout(yaxis2_tickformat=".2~s", yaxis5_tickformat=".2~s")
 
 
 def _curves(watched: RunWatch) -> list[tuple[list[float], list[float]]]:
@@ -168,6 +169,7 @@ def _curves(watched: RunWatch) -> list[tuple[list[float], list[float]]]:
     return [(x, rounded(y)) for x, y in (curve.points() for curve in shown)]
 
 
-def _event(event: dict[str, Any]) -> str:
-    colour = f" style='color:{RED}'" if event["kind"] in ("alarm", "overflow") else ""
-    return f"<div{colour}>{html.escape(event_text(event))}</div>"
+def _events(events: list[dict[str, Any]]) -> str:
+    bad = ("alarm", "rollback", "overflow", "skipped", "damaged checkpoint")
+    lines = [(f" style='color:{RED}'" if e["kind"] in bad else "", html.escape(event_text(e))) for e in events]
+    return "<div style='line-height:1.4'>" + "".join(f"<div{style}>{text}</div>" for style, text in lines) + "</div>"
