@@ -1,11 +1,9 @@
 """Checkpoints: whole or not there, any damage named, the last and the best kept, the rest removed."""
 
-import json
 import math
 import os
 import shutil
 import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -30,12 +28,17 @@ MOMENTS = {"moment1.a": np.ones(3, np.float32)}
 ALL = [*FILES, SUMS]
 
 
-@pytest.fixture
-def run(tmp_path):
-    run = RunFolder.at(tmp_path / "run")
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    run = RunFolder.at(tmp_path_factory.mktemp("saved"))
     for step in (1, 2, 3):
         save(run, step)
-    return run
+    return run.path
+
+
+@pytest.fixture
+def run(saved, tmp_path):
+    return RunFolder.at(shutil.copytree(saved, tmp_path / "run"))
 
 
 def save(run, step, perplexity=None, keep=2):
@@ -91,28 +94,17 @@ def test_files_have_the_permissions_of_any_other_file(run, tmp_path):
     assert {f.stat().st_mode for f in files} == {(tmp_path / "plain").stat().st_mode}
 
 
-def test_logs_are_on_disk_before_the_checkpoint_has_its_name(tmp_path, monkeypatch):
-    run, done = RunFolder.at(tmp_path), []
+def test_all_is_on_disk_before_the_checkpoint_has_its_name(tmp_path, monkeypatch):
+    run, done, flush, rename = RunFolder.at(tmp_path), [], os.fsync, os.rename
     run.log_metrics({"step": 1})
     run.log_event("start")
-    flush, rename = os.fsync, os.rename
-    inodes = {}
     monkeypatch.setattr(os, "fsync", lambda d: (flush(d), done.append(os.fstat(d).st_ino)))
-    monkeypatch.setattr(
-        os,
-        "rename",
-        lambda a, b: (
-            inodes.update({f.name: f.stat().st_ino for f in a.iterdir()}),
-            rename(a, b),
-            done.append("renamed"),
-        ),
-    )
+    monkeypatch.setattr(os, "rename", lambda a, b: (done.append("renamed"), rename(a, b)))
     path = save(run, 1)
-    before, after = done[: done.index("renamed")], done[done.index("renamed") + 1 :]
-    logs = {(tmp_path / name).stat().st_ino for name in ("metrics.jsonl", "events.jsonl")}
-    assert sorted(inodes) == sorted(ALL)
-    assert {*inodes.values(), path.stat().st_ino, *logs, tmp_path.stat().st_ino} <= set(before)
-    assert after == [run.checkpoints.stat().st_ino]
+    files = [path / name for name in ALL] + [tmp_path / name for name in ("metrics.jsonl", "events.jsonl")]
+    at = done.index("renamed")
+    assert {p.stat().st_ino for p in (*files, path, tmp_path)} == set(done[:at])
+    assert done[at + 1 :] == [run.checkpoints.stat().st_ino]
 
 
 def test_only_the_newest_are_kept_and_nothing_half_written(run):
@@ -187,19 +179,19 @@ def test_what_is_no_regular_file_is_refused_and_named(run, name, what):
         load_checkpoint(file.parent)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda lines: lines + [lines[0]],
-        lambda lines: lines + ["0" * 64 + "  more.bin\n"],
-        lambda lines: lines[:2],
-        lambda lines: [lines[1], lines[0], lines[2]],
-        lambda lines: [line.upper() for line in lines],
-        lambda lines: [line.replace("  ", " *") for line in lines],
-        lambda lines: [line.replace("\n", "\r\n") for line in lines],
-        lambda lines: [lines[0].replace("model.safetensors", "../step_000002/model.safetensors"), *lines[1:]],
-    ],
-)
+ODD = [
+    lambda lines: lines + [lines[0]],
+    lambda lines: lines + ["0" * 64 + "  more.bin\n"],
+    lambda lines: lines[:2],
+    lambda lines: [lines[1], lines[0], lines[2]],
+    lambda lines: [line.upper() for line in lines],
+    lambda lines: [line.replace("  ", " *") for line in lines],
+    lambda lines: [line.replace("\n", "\r\n") for line in lines],
+    lambda lines: [lines[0].replace("model", "../step_000002/model"), *lines[1:]],
+]
+
+
+@pytest.mark.parametrize("change", ODD)
 def test_odd_checksum_files_are_refused(run, change):
     file = run.checkpoints / "step_000003" / SUMS
     file.write_text("".join(change(file.read_text().splitlines(keepends=True))), newline="")
@@ -207,21 +199,13 @@ def test_odd_checksum_files_are_refused(run, change):
         load_checkpoint(file.parent)
 
 
-@pytest.mark.parametrize(
-    "name, content",
-    [
-        (FILES[0], b"x"),
-        (FILES[1], b"\x08" + bytes(7) + b"{}"),
-        *(("state.json", c) for c in (b"", b"{", b"[1]", b"3", b"{}", b'{"step": 2}', b"\xff")),
-    ],
-)
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"3", b"{}", b'{"step": 2}', b"\xff"])
 def test_contents_that_are_wrong_under_a_right_checksum_are_named(run, name, content):
     folder = run.checkpoints / "step_000003"
     (folder / name).write_bytes(content)
     sums = subprocess.run(["sha256sum", *FILES], cwd=folder, capture_output=True, text=True, check=True).stdout
     (folder / SUMS).write_text(sums)
-    if content[:1] == b"\x08":
-        pytest.skip("not reached")
     with pytest.raises(DataError, match=rf"step_000003: {name} [^\n]*$"):
         load_checkpoint(folder)
 
@@ -311,8 +295,3 @@ def test_no_checkpoint_says_what_to_do(tmp_path):
     with pytest.raises(DataError, match="run 05_pretrain"):
         latest_checkpoint(RunFolder.at(tmp_path))
     assert best_checkpoint(RunFolder.at(tmp_path)) is None
-
-
-def test_reading_and_writing_checkpoints_needs_no_mindspore():
-    code = "import sys, json, workbench.train.saving; print(json.dumps([m for m in sys.modules if m == 'mindspore']))"
-    assert json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout) == []

@@ -24,9 +24,12 @@ LEVELS = [
     ("parameters",),
     ("check_cells",),
     ("pages", "report"),
+    ("job_kernel",),
     ("jobs", "preparing", "budgeting"),
+    ("rank_worker",),
+    ("rank_jobs",),
     ("notebook_store", "watching"),
-    ("cli",),
+    ("cli", "run_command"),
 ]
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 FILES = sorted(p for p in PACKAGE.rglob("*.py") if p != PACKAGE / "__init__.py")

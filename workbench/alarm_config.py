@@ -68,7 +68,7 @@ class AlarmConfig:
     vanishing_share: float = 0.001  # of that median, on 5 steps in a row
     throughput_share: float = 0.5  # of the median speed before
     throughput_window: int = 50  # steps whose median is the speed now
-    throughput_seconds: float = 60.0  # of slow steps before it is an alarm
+    throughput_seconds: float = 300.0  # of slow steps before it is an alarm
     memory_mb: float = 16.0  # MiB of growth that goes on
     memory_share: float = 0.02  # and at least this share of the level
     memory_warmup_steps: int = 100  # steps of a process before its memory is looked at
@@ -94,7 +94,13 @@ class AlarmConfig:
             require(0 < getattr(self, name) < 1, name, getattr(self, name), "between 0 and 1")
         for name in ("spike_deviations", "spike_nats", "rank_nats", "memory_mb"):
             require(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        for name in ("throughput_seconds", "memory_share", "memory_warmup_steps", "disk_checkpoints", "disk_reserve_mb"):
+        for name in (
+            "throughput_seconds",
+            "memory_share",
+            "memory_warmup_steps",
+            "disk_checkpoints",
+            "disk_reserve_mb",
+        ):
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         for name in ("max_skips_in_row", "rollback_checkpoints"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")

@@ -17,15 +17,8 @@ import click
 from workbench import __version__
 from workbench.errors import DataError, UserError
 from workbench.parameters import parse_assignments
+from workbench.run_command import NOTEBOOKS, TIMEOUT, run_command, tell
 from workbench.watching import ask_command, watch_command
-
-NOTEBOOKS = click.argument("notebooks", nargs=-1, type=click.Path(path_type=Path))
-TIMEOUT = click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    metavar="S",
-    help="Seconds a cell may take; no limit if not given.",
-)
 
 
 @click.group(invoke_without_command=True)
@@ -37,32 +30,7 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-@commands.command("run", no_args_is_help=False)
-@NOTEBOOKS
-@click.option("-p", "given", multiple=True, metavar="NAME=VALUE", help="Set a notebook parameter; may be repeated.")
-@click.option("--out", required=True, type=click.Path(path_type=Path), metavar="RUN", help="The run folder.")
-@TIMEOUT
-def run_command(notebooks: Sequence[Path], given: Sequence[str], out: Path, timeout: float | None) -> int:
-    """Run NOTEBOOKS in order into the run folder RUN and write its report.
-
-    Every name and value is checked against the notebooks' parameters before anything starts.
-    Relative paths are relative to where you are.
-    """
-    if not notebooks:
-        raise click.UsageError("no notebook given; for example: workbench run notebooks/01_*.ipynb --out runs/demo")
-    values = parse_assignments(given)
-    from workbench import jobs
-    from workbench.progress import Progress
-    from workbench.run_folder import RunFolder
-
-    folder = RunFolder.at(out)
-    planned = jobs.plan(notebooks, values, folder.path, Path.cwd())
-    try:
-        jobs.run(planned, folder, Progress(folder.path / "metrics.jsonl"), timeout)
-    except jobs.JobFailed as failure:
-        return _tell(f"{failure}; report: {folder.report}", 1)
-    click.echo(folder.report)
-    return 0
+commands.add_command(run_command)
 
 
 @commands.command("report")
@@ -199,7 +167,7 @@ def refresh_command(notebooks: Sequence[Path], timeout: float | None) -> int:
     try:
         changed = refresh(found, timeout)
     except JobFailed as failure:
-        return _tell(f"{failure}; no notebook was changed", 1)
+        return tell(f"{failure}; no notebook was changed", 1)
     for path in changed:
         click.echo(path)
     return 0
@@ -244,18 +212,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return commands.main(args=arguments, prog_name="workbench", standalone_mode=False) or 0
     except UserError as error:
-        return _tell(str(error), 2)
+        return tell(str(error), 2)
     except click.ClickException as error:
-        return _tell(error.format_message(), 2)
+        return tell(error.format_message(), 2)
     except (KeyboardInterrupt, click.Abort):
-        return _tell("stopped", 143 if stopped_by else 130)
+        return tell("stopped", 143 if stopped_by else 130)
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _tell(message: str, code: int) -> int:
-    print("workbench: " + " ".join(message.split("\n")), file=sys.stderr, flush=True)
-    return code
 
 
 if __name__ == "__main__":

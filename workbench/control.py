@@ -94,11 +94,13 @@ def opened_by(run: RunFolder) -> dict[str, Any] | None:
 class Control:
     """A run that listens, as a context manager.
 
-    Opening raises SettingError when another living process of this machine has the run open.
+    With ``noting`` false the first signal raises KeyboardInterrupt, until it is set to true: while data
+    is prepared there is nothing to save. Opening raises SettingError when another living process of this
+    machine has the run open.
     """
 
-    def __init__(self, run: RunFolder) -> None:
-        self.run = run
+    def __init__(self, run: RunFolder, noting: bool = True) -> None:
+        self.run, self.noting = run, noting
         self._stop, self._at, self._pid = "", 0.0, os.getpid()
         self._before: dict[int, Any] = {}
 
@@ -145,7 +147,7 @@ class Control:
         if os.getpid() != self._pid:  # a fork, which did not ask for this handler
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif not self._stop:
+        elif not self._stop and self.noting:
             self._stop, self._at = name, now
         elif name == self._stop or now - self._at > SAME_SECONDS:
             for each in _SIGNALS:

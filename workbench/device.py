@@ -8,7 +8,10 @@ it starts none and seeds nothing.
     with joined_ranks() as (rank, world):     under msrun; (0, 1) without it
         ...                                   collectives work from here on
 
-Leaving costs up to three seconds (a worker tells the scheduler, which answers at its next beat).
+A process joins once: having left, it cannot join again. Who joined leaves: in a process that is a
+rank from start to end (a notebook's kernel under ``workbench run --workers``) the block above finds
+itself joined and changes nothing at its end. Leaving costs up to three seconds (a worker tells the
+scheduler, which answers at its next beat).
 """
 
 import ctypes
@@ -141,9 +144,24 @@ def leave_ranks() -> None:
         _finalize_cluster()()
 
 
+def join_as(rank: int, device: str) -> None:
+    """Use ``device`` and join; for a process that was told beforehand which rank it will be.
+
+    Raises SettingError for the device, RuntimeError when the cluster gives it another rank: its
+    files would be another's.
+    """
+    use_device(device)
+    given, world = join_ranks()
+    if given != rank:
+        raise RuntimeError(f"this process was started as rank {rank} but joined as rank {given} of {world}")
+
+
 @contextmanager
 def joined_ranks() -> Iterator[tuple[int, int]]:
-    """``join_ranks`` and, whatever happens meanwhile, ``leave_ranks``."""
+    """``join_ranks`` and, whatever happens meanwhile, ``leave_ranks``; neither in a process that has joined already."""
+    if _joined():
+        yield ranks()
+        return
     here = join_ranks()
     try:
         yield here

@@ -6,25 +6,25 @@
    whether it ended well, failed or was stopped.
 
 Costs: a kernel start a notebook, then what the notebook costs. Does not: resume inside a notebook
-(checkpoints do that), start several ranks, or forward a signal to anything but the kernel.
+(checkpoints do that), start several ranks (``workbench.rank_jobs`` does, and each runs ``execute``
+here), or forward a signal to anything but the kernel.
 """
 
 import logging
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import nbformat
 import papermill
-from ipykernel.kernelspec import RESOURCES, get_kernel_dict
-from jupyter_client import AsyncKernelManager
-from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
-from traitlets import default
 
 from workbench.check_cells import try_checks
 from workbench.errors import DataError, SettingError, unknown_name
+from workbench.job_kernel import JoinFailed, Rank, kernel_of_this_python
+from workbench.launching import last_lines
 from workbench.pages import write_pages
 from workbench.parameters import INJECTED_TAG, TAG, Value, absolute, read_parameters
 from workbench.progress import Progress
@@ -37,6 +37,7 @@ logging.getLogger("papermill").addHandler(logging.NullHandler())
 OUTPUT_SECONDS = 60  # papermill gives up when a cell has ended and its output is not there after this
 
 OnCell = Callable[[int, int], None]  # (code cell, code cells), both counted from 1
+Execute = Callable[["Job", OnCell, float | None], None]  # (job, on_cell, timeout)
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Job:
 
     @property
     def log(self) -> Path:
-        """What the kernel's process said outside of cells; kept when it is not empty."""
+        """What the kernel's process said outside of cells; kept if that is more than MindSpore's notes."""
         return self.output.with_suffix(".log")
 
 
@@ -112,8 +113,16 @@ def plan(notebooks: Sequence[Path], given: Mapping[str, str], out: Path, cwd: Pa
     return tuple(jobs)
 
 
-def run(jobs: Sequence[Job], folder: RunFolder, progress: Progress, timeout: float | None = None) -> None:
+def run(
+    jobs: Sequence[Job],
+    folder: RunFolder,
+    progress: Progress,
+    timeout: float | None = None,
+    how: Execute | None = None,
+) -> None:
     """Run ``jobs`` in order; the first that fails ends it. ``timeout``: seconds a cell may take.
+
+    ``how`` runs one of them; ``execute`` when not given.
 
     Pages and report are written in any case. Raises SettingError when the folder cannot be made,
     JobFailed and KeyboardInterrupt.
@@ -127,14 +136,17 @@ def run(jobs: Sequence[Job], folder: RunFolder, progress: Progress, timeout: flo
     try:
         for number, job in enumerate(jobs, 1):
             with progress.notebook(job.source.stem, number, len(jobs)) as on_cell:
-                execute(job, on_cell, timeout)
+                (how or execute)(job, on_cell, timeout)
     finally:
         write_pages(folder.notebooks)
         write_report(folder)
 
 
-def execute(job: Job, on_cell: OnCell, timeout: float | None = None) -> None:
-    """Run one job; its output says how it ended in ``metadata.workbench``. Raises JobFailed."""
+def execute(job: Job, on_cell: OnCell, timeout: float | None = None, rank: Rank | None = None) -> None:
+    """Run one job; its output says how it ended in ``metadata.workbench``. Raises JobFailed.
+
+    ``rank``: what the kernel joins the others as, from its first cell to its end.
+    """
     notebook = read_notebook(job.source)
     _inject(notebook, job.values)
     cells = [i for i, c in enumerate(notebook.cells) if c.cell_type == "code" and INJECTED_TAG not in _tags(c)]
@@ -148,7 +160,7 @@ def execute(job: Job, on_cell: OnCell, timeout: float | None = None) -> None:
             on_cell(at["cell"], at["cells"])
 
     def ended(status: str, problem: str = "") -> None:
-        if not job.log.stat().st_size:
+        if not _said(job.log):
             job.log.unlink()
         done = nbformat.read(job.output, as_version=4)
         done.metadata.pop("widgets", None)  # the state of one plotly widget alone is 5 MB
@@ -173,7 +185,7 @@ def execute(job: Job, on_cell: OnCell, timeout: float | None = None) -> None:
                 path,
                 kernel_name="python3",
                 language="python",
-                kernel_manager_class=kernel_of_this_python(log, lambda: bool(running)),
+                kernel_manager_class=kernel_of_this_python(log, lambda: bool(running), rank),
                 cwd=str(job.source.parent),
                 progress_bar=False,
                 execution_timeout=timeout,
@@ -191,8 +203,10 @@ def execute(job: Job, on_cell: OnCell, timeout: float | None = None) -> None:
             late = f"the output of the cell was not there {OUTPUT_SECONDS} s after its end; show less in it"
             raise failed(late) from None
         raise failed(f"not finished after {timeout:g} s; give more time with --timeout") from None
+    except JoinFailed as error:
+        raise failed(f"the kernel could not join the other ranks: {error}") from None
     except DeadKernelError:
-        last_words = f", see {job.log}" if job.log.stat().st_size else ""
+        last_words = f", see {job.log}" if _said(job.log) else ""
         raise failed(f"the kernel died: killed, out of memory or crashed in native code{last_words}") from None
     except KeyboardInterrupt:
         ended("interrupted", "stopped by a signal")
@@ -210,43 +224,23 @@ def execute(job: Job, on_cell: OnCell, timeout: float | None = None) -> None:
     ended("done")
 
 
-class _ThisPython(KernelSpecManager):
-    """Knows one kernel: ipykernel of ``sys.executable``, whatever ``python3`` is registered for the user."""
-
-    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
-        # A crash in native code then leaves the Python lines it happened in on the process's stderr.
-        crashes = "--IPKernelApp.exec_lines=__import__('faulthandler').enable()"
-        kernel = get_kernel_dict(extra_arguments=[crashes])
-        return KernelSpec(resource_dir=RESOURCES, env={"WORKBENCH_PROGRESS": "log"}, **kernel)
+def device_of(job: Job) -> str:
+    """The device ``job`` computes on: its DEVICE, given or the notebook's own, and CPU where there is none."""
+    parameters = read_parameters(read_notebook(job.source), job.source.name)
+    return str({"DEVICE": "CPU", **{p.name: p.default for p in parameters}, **job.values}["DEVICE"])
 
 
-def kernel_of_this_python(log: IO[str], busy: Callable[[], bool]) -> type[AsyncKernelManager]:
-    """The kernel manager class for a job; what the kernel's process itself says goes to ``log``.
-
-    Its sockets are encrypted where they can be; ipykernel 7.3 and later warn when they are not.
-    ``busy`` tells whether a cell runs when the kernel is to end.
-    """
-
-    class Kernel(AsyncKernelManager):
-        @default("kernel_spec_manager")
-        def _this_python(self) -> KernelSpecManager:
-            return _ThisPython(parent=self)
-
-        @default("transport_encryption")
-        def _encrypted(self) -> str:
-            return "auto"
-
-        async def start_kernel(self, **options: Any) -> None:
-            await super().start_kernel(**options, stdout=log, stderr=log)
-
-        async def shutdown_kernel(self, now: bool = False, restart: bool = False) -> None:
-            # A stopped run interrupts the kernel and gives it half of this time to write a checkpoint.
-            # An idle one needs none; about one in a hundred hangs at its end (4 of 289 on
-            # 2026-11-29: ipykernel's control thread waits for its output thread) and has to be terminated.
-            self.shutdown_wait_time = 40.0 if busy() else 4.0
-            await super().shutdown_kernel(now=now, restart=restart)
-
-    return Kernel
+def say_ended(job: Job, status: str, problem: str, at: Mapping[str, Any]) -> None:
+    """Say in the output of ``job`` how it ended, for a process that could not; what it had saved of cells is kept."""
+    try:
+        notebook = nbformat.read(job.output, as_version=4)
+    except (OSError, ValueError):  # it was ended before it wrote, or while papermill wrote
+        notebook = read_notebook(job.source)
+        _inject(notebook, job.values)
+    notebook.metadata.pop("widgets", None)
+    before = {"cell": 1, "cells": 0, "seconds": None, **notebook.metadata.get("workbench", {})}
+    job.output.parent.mkdir(parents=True, exist_ok=True)
+    _write(notebook, job.output, {**before, **at, "status": status, "problem": problem})
 
 
 def _inject(notebook: nbformat.NotebookNode, values: Mapping[str, Value]) -> None:
@@ -271,8 +265,15 @@ def _problem(error: papermill.PapermillExecutionError) -> str:
 
 
 def _write(notebook: nbformat.NotebookNode, path: Path, state: Mapping[str, Any]) -> None:
+    """Write beside and rename: another process may look at it, or end this one, at any moment."""
     notebook.metadata["workbench"] = dict(state)
-    nbformat.write(notebook, path)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    nbformat.write(notebook, beside)
+    beside.replace(path)
+
+
+def _said(log: Path) -> bool:
+    return bool(last_lines(log.read_text(encoding="utf-8", errors="replace")))
 
 
 def _tags(cell: nbformat.NotebookNode) -> list[str]:

@@ -123,7 +123,7 @@ class Alarms:
         self._skips = state["skips"]
 
     def _scale_floor(self, memory: dict[str, Any], row: Row, config: AlarmConfig) -> Told | None:
-        if "overflow" not in row:
+        if "overflow" not in row or "loss_scale" not in row:
             return None
         if not at_floor(row, self.train):
             return None if row["overflow"] else Told(False)
@@ -148,7 +148,7 @@ class Alarms:
     def _given_up(self, step: int) -> Alarm:
         kind = "loss_spike" if "loss_spike" in self._active else "exploding_gradient"
         message = (
-            f"{self._skips} steps in a row were above the limit and not applied (max_skips_in_row): the data or the run "
-            "has changed for good, look at both before going on"
+            f"{self._skips} steps in a row were above the limit and not applied (max_skips_in_row): the data or the "
+            "run has changed for good, look at both before going on"
         )
         return Alarm(kind, step, "stop", message, step - self._skips + 1, step)

@@ -14,13 +14,11 @@ With several ranks each does all of this; only the first writes checkpoints. Wha
 (a signal, its memory) is voted on inside the step, so that all do the same after the same step.
 """
 
-import os
-import socket
 import time
+from contextlib import closing
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping
 
-import numpy as np
 from tqdm.auto import tqdm
 
 from workbench.config import RunConfig
@@ -29,17 +27,15 @@ from workbench.data.pipeline import Corpus
 from workbench.errors import AlarmStop, RunStopped
 from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
 from workbench.model.transformer import Transformer
-from workbench.progress import quiet
+from workbench.progress import quiet, step_line
 from workbench.rewinding import rewind_logs
 from workbench.run_folder import RunFolder
 from workbench.train.alarms import Alarm, Alarms
 from workbench.train.checkpoint import Checkpoint
-from workbench.train.dropping import drop
+from workbench.train.feeding import Drill, fed
 from workbench.train.meeting import meet
-from workbench.train.positions import batches_from
-from workbench.train.prefetching import prefetched
 from workbench.train.records import Records
-from workbench.train.rollback import Excluded, checkpoint_before, go_back
+from workbench.train.rollback import Excluded, checkpoint_before, go_back, positions_of
 from workbench.train.saving import CheckpointWriter
 from workbench.train.state import TrainState
 from workbench.train.step import TrainStep
@@ -49,15 +45,12 @@ VALIDATION_ROWS = 128  # rows measured at each evaluation
 # A stop for one of these comes from the machine; the state of the run is as good as ever, and is saved.
 _STATE_IS_GOOD = ("throughput", "memory")
 
-Drill = Callable[[int, dict[str, np.ndarray]], dict[str, np.ndarray]]
-
 
 class Course:
     """A run under way; see the top of the file.
 
     ``here``: ``surroundings()``; ``place``: (rank, number of ranks).
-    ``drill``: a function from (position of the step's first sample, batch) to the batch that is trained
-    on in its place, to try what the run does about a fault.
+    ``drill`` as in ``fed``.
     """
 
     def __init__(
@@ -81,7 +74,7 @@ class Course:
         self.excluded = Excluded()
         self.perplexities: list[tuple[int, Perplexity]] = []
         self.lineage: list[dict[str, Any]] = []  # what was changed when the run was resumed
-        self._saved_at = -1
+        self._saved_at, self._alarms = -1, 0
         self._machine_stop: Alarm | None = None
 
     def take_up(self, checkpoint: Checkpoint) -> None:
@@ -102,31 +95,12 @@ class Course:
             for e in self.run.events("evaluation")
         ]
 
-    def begin(self, changes: Sequence[Mapping[str, Any]], settings: str) -> None:
-        """Write the ``start`` event, or the ``resume`` event with ``changes``, what differs from before."""
-        facts = {
-            "steps": self.config.train.steps,
-            "parameters": sum(p.size for p in self.state.parameters),
-            "ranks": self.world,
-            "kernels": _kernels(self.model, self.config),
-            "moments": self.state.optimizer.resident_bytes(),
-            "data": self.corpus.fingerprint,
-            "settings": settings,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-        }
-        if self.at:
-            self.lineage.append({"step": self.at, "changes": list(changes)})
-            self.run.log_event("resume", step=self.at, changes=changes, **facts)
-        else:
-            self.run.log_event("start", **facts)
-
     def go(self, control: Control) -> Path:
         """Train to the end; the last checkpoint. Raises RunStopped, AlarmStop and StorageError."""
-        train, began = self.config.train, time.perf_counter()
+        train, began, control.noting = self.config.train, time.perf_counter(), True
         with (
             CheckpointWriter(self.run, train.save_total_limit, self._written) as writer,
-            tqdm(total=train.steps, initial=self.at, unit="step", disable=quiet()) as bar,
+            tqdm(total=train.steps, initial=self.at, bar_format="{desc}", disable=quiet()) as bar,
         ):
             if not self.at:
                 self._evaluate()
@@ -134,6 +108,7 @@ class Course:
                 alarm = self._stretch(control, writer, bar)
                 if alarm is not None:
                     writer.wait()
+                    meet(self.world)  # all see the same checkpoints
                     self._roll_back(alarm)
                     bar.reset(total=train.steps)
                     bar.update(self.at)
@@ -144,12 +119,12 @@ class Course:
 
     def _stretch(self, control: Control, writer: CheckpointWriter, bar: tqdm) -> Alarm | None:
         """Steps until the last one (None), or until an alarm whose policy is to roll back."""
-        train, batches = self.config.train, self._batches()
-        try:
+        train, steps = self.config.train, self.config.train.steps - self.at
+        place, left_out = (self.rank, self.world), self.excluded.ranges
+        with closing(fed(self.corpus, self.config, self.position, steps, left_out, place, self.drill)) as batches:
             while self.at < train.steps:
                 asked, alarms = self._one_step(batches, control)
-                bar.update()
-                self._told(bar)
+                self._tell(bar)
                 evaluated = self.at % train.eval_steps == 0 or self.at == train.steps
                 if evaluated:
                     alarms = [*alarms, *self._evaluate()]
@@ -161,12 +136,12 @@ class Course:
                     self._save(writer)
                 if asked.save:
                     control.done("save")
-                if (asked.stop or self._machine_stop) and self.at < train.steps:
+                # With several ranks an alarm of one rank's machine is voted on in the next step.
+                stop = asked.stop or (self._machine_stop is not None and self.world == 1)
+                if stop and self.at < train.steps:
                     self._stop(asked.stop, control, writer)
                 if asked.paused:
                     self._pause(control, writer)
-        finally:
-            batches.close()
         return None
 
     def _one_step(self, batches: Iterator, control: Control) -> tuple[Asked | None, list[Alarm]]:
@@ -201,19 +176,6 @@ class Course:
         own = control.poll().stop if voted.stop else ""
         return Asked(own or voted.stop, voted.save, voted.paused)
 
-    def _batches(self) -> Iterator[tuple[int, int, dict[str, np.ndarray]]]:
-        train, model = self.config.train, self.config.model
-        own = self.rank * (train.batch_size // self.world)
-        made = batches_from(
-            self.corpus, train.batch_size, self.position, train.steps - self.at, self.excluded.ranges, self.rank, self.world
-        )
-
-        def ready(first: int, after: int, batch: dict[str, np.ndarray]) -> tuple[int, int, dict[str, np.ndarray]]:
-            batch = drop(batch, model, train.seed, first, own)
-            return first, after, batch if self.drill is None else self.drill(first, batch)
-
-        return prefetched(ready(*one) for one in made)
-
     def _evaluate(self) -> list[Alarm]:
         if self.meter is None:
             return []
@@ -233,6 +195,7 @@ class Course:
     def _obey(self, alarms: list[Alarm]) -> Alarm | None:
         """Tell the alarms and do what their policies say; the first one that asks for a rollback is returned."""
         back = stop = None
+        self._alarms += len(alarms)
         for alarm in alarms:
             self.run.log_event("alarm", **alarm.event(), samples=self._suspects(alarm))
             if alarm.policy == "freeze":
@@ -263,7 +226,7 @@ class Course:
         checkpoint = checkpoint_before(self.run, alarm.first_step, limits.rollback_checkpoints)
         if checkpoint is None:
             self._give_up(alarm, " and not rolled back, since no good checkpoint is from before it")
-        step, span = checkpoint.state["step"], self._positions(alarm)
+        step, span = checkpoint.state["step"], positions_of(self.run, alarm)
         told = {("alarm" if name == "alarm" else f"alarm_{name}"): value for name, value in alarm.event().items()}
         told |= {"from_step": self.at, "excluded": span, "samples": self._suspects(alarm)}
         go_back(self.run, step, self.excluded.with_one_more(span, {"step": step, **told}), self.rank, self.world)
@@ -274,14 +237,9 @@ class Course:
     def _suspects(self, alarm: Alarm) -> list[dict[str, Any]]:
         if not alarm.about_data:
             return []
-        start, stop = self._positions(alarm)
+        start, stop = positions_of(self.run, alarm)
         positions = [p for p in range(start, stop) if not any(a <= p < b for a, b in self.excluded.ranges)]
         return suspects(alarm, self.corpus, positions, self.meter.row_losses if self.meter else None)
-
-    def _positions(self, alarm: Alarm) -> tuple[int, int]:
-        """The half-open range of positions that the steps which ``alarm`` suspects consumed."""
-        after = {row["step"]: row["position"] for row in self.run.metrics()}
-        return after.get(alarm.first_step - 1, 0), after[alarm.last_step]
 
     def _facts(self) -> dict[str, Any]:
         """What a checkpoint holds beside arrays, JSON-ready."""
@@ -335,14 +293,7 @@ class Course:
                 control.done("save")
         self.run.log_event("continue", step=self.at)
 
-    def _told(self, bar: tqdm) -> None:
-        row: Mapping[str, Any] = self._row
-        bar.set_postfix(
-            loss=f"{row['loss']:.3f}", scale=f"{row['loss_scale']:g}", norm=f"{row['grad_norm']:.2f}", refresh=False
-        )
-
-
-def _kernels(model: Transformer, config: RunConfig) -> str:
-    """What the model computes with, for the log."""
-    stock = model.kernels == "native" and config.train.recompute != "none"
-    return model.kernels_said + ("; what is recomputed, by MindSpore's operators" if stock else "")
+    def _tell(self, bar: tqdm) -> None:
+        perplexity = self.perplexities[-1][1].value if self.perplexities else None
+        bar.set_description_str(step_line(self._row, perplexity, self._alarms, width=bar.ncols), refresh=False)
+        bar.update()

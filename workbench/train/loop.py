@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Sequence
 
-from workbench.config import RunConfig, TrainConfig, fingerprint
+from workbench.config import RunConfig, TrainConfig
 from workbench.control import Control
 from workbench.data.pipeline import Corpus, open_corpus
 from workbench.data.tokenizing import load_tokenizer
@@ -26,8 +26,10 @@ from workbench.model.transformer import Transformer
 from workbench.model.weights import set_weights
 from workbench.progress import preparing
 from workbench.run_folder import RunFolder
+from workbench.train.beginning import log_beginning
 from workbench.train.checkpoint import Checkpoint, clear_half_written, latest_checkpoint, set_aside
-from workbench.train.course import VALIDATION_ROWS, Course, Drill
+from workbench.train.course import VALIDATION_ROWS, Course
+from workbench.train.feeding import Drill
 from workbench.train.meeting import agree, meet
 from workbench.train.optimizers import check_optimizer
 from workbench.train.resuming import check_surroundings, checkpoint_to_resume, surroundings
@@ -64,7 +66,7 @@ def pretrain(
     begins anew. What is gone on with must have the same data, tokenizer and settings, but for those named in
     ``allow_changes`` (see ``resuming.py``). Under ``msrun`` each rank computes its rows of every batch;
     the first writes to ``run``, the others their logs to ``run.of_rank(rank)``. The first SIGTERM
-    or SIGINT, or a request through the folder, saves and stops after the step. ``drill`` as in ``Course``.
+    or SIGINT, or a request through the folder, saves and stops after the step. ``drill`` as in ``fed``.
 
     Raises UserError for settings and data that cannot work, before anything is trained; RunStopped (a
     KeyboardInterrupt) when stopped, AlarmStop by an alarm, StorageError for a full disk.
@@ -74,7 +76,7 @@ def pretrain(
     with joined_ranks() as (rank, world):
         check_ranks(config.train, world)
         folder = run.of_rank(rank)
-        with Control(folder) as control:
+        with Control(folder, noting=False) as control:
             return _pretrain(config, folder, device, (rank, world), resume, allow_changes, drill, control)
 
 
@@ -120,7 +122,10 @@ def _pretrain(
         run.log_event("half-written checkpoint", step=course.at, path=name, reason="its process died; removed")
     run.write_config(config.as_dict())
     tokenizer.save_pretrained(run.path / "tokenizer")
-    course.begin(changes, fingerprint(config.as_dict()))
+    at = course.at if checkpoint else None
+    if checkpoint:
+        course.lineage.append({"step": at, "changes": changes})
+    log_beginning(run, config, model, course.state, corpus.fingerprint, world, at, changes)
     path = course.go(control)
     return Trained(
         config,

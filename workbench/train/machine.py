@@ -2,7 +2,7 @@
 
 They say that something is wrong on this rank and nothing about the data. Costs two sorted lists of 50
 numbers a step. ``throughput`` compares with this run's own past, so a run that is slow from the start
-is not noticed; ``memory`` looks at the whole life of a process and finds a leak late that begins late.
+is not noticed; a leak is noticed once it has grown by ``memory_mb`` and for as long as that takes again.
 """
 
 from typing import Sequence
@@ -11,8 +11,9 @@ from workbench.alarm_config import AlarmConfig
 from workbench.train.detectors import Memory, Row, Told, middle, remember, spread
 
 _REFERENCES = 20  # blocks whose median is the usual speed
-_MOST_BLOCKS, _FEWEST_BLOCKS = 120, 25
-_FIRST_BLOCK = 10  # rows
+# Rows of the shortest block, and how many of each length are kept; odd, like a third of the latter, so that a
+# median is one of the readings: between two of them a single step would look like a slope.
+_BLOCK, _BLOCKS = 11, 33
 
 
 def throughput(memory: Memory, row: Row, config: AlarmConfig) -> Told | None:
@@ -50,50 +51,58 @@ def throughput(memory: Memory, row: Row, config: AlarmConfig) -> Told | None:
 def memory_growth(memory: Memory, row: Row, config: AlarmConfig) -> Told | None:
     """This process grows, and goes on growing.
 
-    Readings become medians of blocks of rows, at most 120 for the whole life of the process: when there
-    are more, neighbours are merged. Without the first fifth, the medians of the three thirds of the blocks
-    give a robust slope (Tukey 1977, "Exploratory Data Analysis", ch. 10, the resistant line). It is a leak
-    if the last third lies above the first by more than ``memory_mb``, ``memory_share`` of the level and
-    the scatter from block to block, and a quarter of that came in either half of the way: a
-    cache that fills has its growth in one of them. A fall by 30 % is another process (a resumed run).
+    Readings become medians of 11 rows, the lower of two such a block of 22, and so on; the last 33 blocks
+    of each length are kept, and each length looks for the leaks of its own pace. The medians of the three
+    thirds of 33 blocks give a robust slope (Tukey 1977, "Exploratory Data Analysis", the resistant
+    line). It is a leak if the last third lies above the first by more than ``memory_mb``,
+    ``memory_share`` of the level and the scatter from block to block, and a quarter of that came in
+    either half of the way: a cache that fills has its growth in one of them. A fall by 30 % is another
+    process (a resumed run), which starts anew. So is the alarm over: its own length has levelled off.
     """
     rss = row.get("rss_mb")
     if rss is None:
         return None
-    blocks = memory.get("blocks", [])
-    if blocks and rss < 0.7 * blocks[-1][1]:
+    if memory.get("levels") and rss < 0.7 * memory["levels"][0][-1][1]:
         memory.clear()
+        memory["rows"] = 1
+        return Told(False)
     memory["rows"] = memory.get("rows", 0) + 1
     if memory["rows"] <= config.memory_warmup_steps:
         return None
-    size = memory.setdefault("size", _FIRST_BLOCK)
-    remember(memory, "open", rss, size)
-    if len(memory["open"]) < size:
+    remember(memory, "open", rss, _BLOCK)
+    if len(memory["open"]) < _BLOCK:
         return None
-    blocks = memory.setdefault("blocks", [])
-    blocks.append([row["step"], middle(memory["open"])])
-    memory["open"] = []
-    if len(blocks) == _MOST_BLOCKS:
-        memory["blocks"] = blocks = [[b[0], (a[1] + b[1]) / 2] for a, b in zip(blocks[::2], blocks[1::2])]
-        memory["size"] = 2 * size
-    if len(blocks) < _FEWEST_BLOCKS:
-        return None
-    return _growth(blocks[len(blocks) // 5 :], config)
+    block, number = [row["step"], middle(memory.pop("open"))], (memory["rows"] - config.memory_warmup_steps) // _BLOCK
+    told, levels = None, memory.setdefault("levels", [])
+    for level in range((number & -number).bit_length()):  # twice as long for every time that 2 divides the number
+        if level:
+            block = [block[0], min(levels[level - 1][-2][1], block[1])]
+        if level == len(levels):
+            levels.append([])
+        levels[level].append(block)
+        del levels[level][:-_BLOCKS]
+        said = _growth(levels[level], config) if len(levels[level]) == _BLOCKS else None
+        if said and said.raised:
+            memory.setdefault("by", level)
+            told = said
+        elif said and memory.get("by") == level:
+            del memory["by"]
+            told = told or said
+    return told
 
 
 def _growth(blocks: Sequence[Sequence[float]], config: AlarmConfig) -> Told | None:
     steps, levels = zip(*blocks)
     third = len(levels) // 3
-    parts = (slice(None, third), slice(third, -third), slice(-third, None))
-    first, second, last = (middle(levels[part]) for part in parts)
+    first, second, last = (middle(levels[i : i + third]) for i in (0, third, 2 * third))
     growth = last - first
     noise = spread([b - a for a, b in zip(levels, levels[1:])])
     limit = max(config.memory_mb, config.memory_share * first, 2 * noise)
     if growth > limit and min(second - first, last - second) > growth / 4:
-        slope = 1000 * growth / (middle(steps[parts[2]]) - middle(steps[parts[0]]))
+        slope = 1000 * growth / (middle(steps[-third:]) - middle(steps[:third]))
         message = (
-            f"host memory grows {slope:.1f} MB per 1000 steps, {growth:.0f} MB so far on {first:.0f} MB, limit "
-            f"{limit:.0f} MB: run watch_dataset on the data pipeline; look for tensors kept from step to step"
+            f"host memory grows {slope:.1f} MB per 1000 steps, {growth:.0f} MB since step {steps[0]} on {first:.0f} MB, "
+            f"limit {limit:.0f} MB: run watch_dataset on the data pipeline; look for tensors kept from step to step"
         )
         return Told(True, message, steps[0])
     return Told(False) if last - second <= limit / 10 else None

@@ -26,7 +26,8 @@ class Records:
     def __init__(self, run: RunFolder, train: TrainConfig) -> None:
         self.run, self.train = run, train
         self.checkpoint_mb: float | None = None
-        self._began: tuple[int, float] | None = None
+        self._began: float | None = None
+        self._rows = 0  # since then; steps are counted back in a rollback
         self._process = psutil.Process()
         self._process.cpu_percent()
 
@@ -35,15 +36,14 @@ class Records:
         """Whether a row was made, and with it the first step, which compiles."""
         return self._began is not None
 
-    def row(
-        self, at: int, position: int, metrics: Mapping[str, Any], seconds: float, waited: float
-    ) -> dict[str, Any]:
+    def row(self, at: int, position: int, metrics: Mapping[str, Any], seconds: float, waited: float) -> dict[str, Any]:
         """The row of step ``at``, which took ``seconds``, ``waited`` of them for its batch."""
         now = time.perf_counter()
         timed = self.started
-        if not timed:
-            self._began = (at, now)
-        since, began = self._began
+        if timed:
+            self._rows += 1
+        else:
+            self._began = now
         row = {
             "step": at,
             "steps": self.train.steps,
@@ -51,7 +51,7 @@ class Records:
             "step_seconds": round(seconds, 5) if timed else None,
             "data_seconds": round(waited, 6) if timed else None,
             "tokens_per_second": round(metrics["tokens"] / seconds, 1) if timed else None,
-            "seconds_left": round((now - began) / (at - since) * (self.train.steps - at), 1) if timed else None,
+            "seconds_left": round((now - self._began) / self._rows * (self.train.steps - at), 1) if timed else None,
             "rss_mb": round(self._process.memory_info().rss / 2**20, 1),
             "cpu_percent": self._process.cpu_percent(),
             "position": position,

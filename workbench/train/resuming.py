@@ -14,7 +14,7 @@ import json
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
-from workbench.config import DataConfig, RunConfig
+from workbench.config import RunConfig
 from workbench.data.pipeline import Corpus
 from workbench.errors import DataError, SettingError, unknown_name
 from workbench.run_folder import RunFolder, environment
@@ -61,9 +61,13 @@ def checkpoint_to_resume(run: RunFolder, resume: str) -> tuple[Checkpoint | None
         except DataError as error:
             wrong.append((error, path))
     if wrong:
-        raise DataError(f"{wrong[0][0]}; no checkpoint in {run.checkpoints} can be used: begin anew with resume='never'")
+        raise DataError(
+            f"{wrong[0][0]}; no checkpoint in {run.checkpoints} can be used: begin anew with resume='never'"
+        )
     if resume == "always":
-        raise DataError(f"no checkpoint in {run.checkpoints} to go on from; resume='auto' begins anew where there is none")
+        raise DataError(
+            f"no checkpoint in {run.checkpoints} to go on from; resume='auto' begins anew where there is none"
+        )
     return None, ()
 
 

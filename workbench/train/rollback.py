@@ -12,6 +12,7 @@ from typing import Any, Mapping
 
 from workbench.errors import DataError
 from workbench.run_folder import RunFolder, write_json
+from workbench.train.alarms import Alarm
 from workbench.train.checkpoint import Checkpoint, list_checkpoints, load_checkpoint, set_aside, step_of
 from workbench.train.meeting import agree, meet
 from workbench.train.positions import Ranges, merged
@@ -49,6 +50,12 @@ def checkpoint_before(run: RunFolder, step: int, back: int) -> Checkpoint | None
         except DataError as error:
             run.log_event("damaged checkpoint", step=step, path=path.name, reason=str(error))
     return None
+
+
+def positions_of(run: RunFolder, alarm: Alarm) -> tuple[int, int]:
+    """The half-open range of data positions that the steps which ``alarm`` suspects consumed."""
+    after = {row["step"]: row["position"] for row in run.metrics()}
+    return after.get(alarm.first_step - 1, 0), after[alarm.last_step]
 
 
 def go_back(run: RunFolder, step: int, excluded: Excluded, rank: int, world: int) -> None:

@@ -80,7 +80,8 @@ class CheckpointWriter:
                 raise
             error.add_note(f"Besides, {second}")
         finally:
-            self._thread.shutdown()
+            # Without waiting a second time, should the wait have been interrupted.
+            self._thread.shutdown(wait=False)
 
     def _write(self, step: int, *content: Mapping[str, Any]) -> Path:
         start = time.perf_counter()

@@ -1,0 +1,235 @@
+"""A notebook on several ranks: each executes it in a kernel of its own, under one ``msrun``.
+
+    jobs.run(planned, folder, progress, timeout, how=OnRanks(planned, Ranks(workers=2), root))
+
+The first rank's executed notebook is the result and lies where that of a single kernel would; rank
+R's lies in ``RUN/ranks/R/notebooks`` and has that folder as its ``RUN``. Logs are in
+``RUN/ranks/logs/NOTEBOOK``. However it ends, no process of it is left and each rank's notebook says
+how it ended:
+
+- a rank fails or its process dies: the others get GRACE seconds to say the same, then their kernels
+  are killed, and GRACE seconds later all that is left. The message names the rank that began it.
+- SIGINT or SIGTERM: all ranks are interrupted and get STOP seconds to save; at a second signal, none.
+- the scheduler gives up (a rank is silent for 30 s, its port is taken): as when a rank fails.
+
+Costs the start of MindSpore in every rank and the scheduler, for each notebook anew. Does not: end a
+rank that computes for ever, without ``timeout``; restart; learn what happens on other machines, but
+through the scheduler.
+"""
+
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Mapping, Sequence
+
+import psutil
+
+from workbench.job_kernel import SAVE_SECONDS
+from workbench.jobs import Job, JobFailed, OnCell, device_of, say_ended
+from workbench.launching import Msrun, Ranks, in_shell, last_lines
+from workbench.rank_worker import job_of_rank, of_rank, state_file
+from workbench.run_folder import RunFolder
+
+GRACE = 3.0
+STOP = SAVE_SECONDS + 5
+END = 15.0  # that msrun gets to end after all ranks are done
+_POLL = 0.2
+# As long as msrun waits for ranks; CANN's 120 s start at a rank's first collective. Not run on Ascend.
+_ASCEND = {"HCCL_CONNECT_TIMEOUT": "600"}
+
+
+@dataclass(frozen=True)
+class OnRanks:
+    """Runs one of ``jobs`` on ``ranks`` whose run folder is ``root``; give it to ``jobs.run`` as ``how``."""
+
+    jobs: Sequence[Job]
+    ranks: Ranks
+    root: RunFolder
+
+    def __call__(self, job: Job, on_cell: OnCell, timeout: float | None = None) -> None:
+        """Run ``job``. Raises JobFailed and KeyboardInterrupt."""
+        logs = self.logs(job)
+        logs.mkdir(parents=True, exist_ok=True)
+        jobs = {rank: job_of_rank(job, self.root, rank) for rank in self.ranks.here}
+        stale = [state_file(logs, rank) for rank in jobs] + [each.output for each in jobs.values()]
+        for file in (*stale, logs / "scheduler.log"):
+            file.unlink(missing_ok=True)
+        with Msrun(self.command(job, timeout), logs, self.environment(job)) as msrun:
+            watch = _Watch(jobs, msrun)
+            try:
+                watch.until_done(on_cell)
+                watch.until_ended(END if self.ranks.nodes == 1 else None)
+            except JobFailed as failure:
+                msrun.end()
+                watch.complete("stopped", f"stopped because {failure.problem}")
+                raise
+            except KeyboardInterrupt:
+                msrun.end()
+                watch.complete("interrupted", "stopped by a signal")
+                raise
+
+    def logs(self, job: Job) -> Path:
+        """Where msrun's logs of ``job`` and the ranks' states go."""
+        return self.root.path / "ranks" / "logs" / job.source.stem
+
+    def command(self, job: Job, timeout: float | None = None) -> list[str]:
+        """The msrun command that runs ``job`` on the ranks of this machine."""
+        program = ["-m", "workbench.rank_worker", str(job.source), str(self.root.path)]
+        program += ["--values", repr(dict(job.values)), "--logs", str(self.logs(job)), "--device", device_of(job)]
+        program += [f"--timeout={timeout:g}"] if timeout else []
+        return self.ranks.command(program, self.logs(job), self.jobs.index(job))
+
+    def environment(self, job: Job) -> Mapping[str, str]:
+        """What ``job`` needs in the environment besides this Python and this package."""
+        return _ASCEND if device_of(job) == "Ascend" else {}
+
+
+class _Watch:
+    """The ranks of this machine while they run ``jobs`` (by rank) under ``msrun``."""
+
+    def __init__(self, jobs: Mapping[int, Job], msrun: Msrun) -> None:
+        self.jobs, self.msrun = jobs, msrun
+        self.failures: dict[int, str] = {}  # of the ranks that failed of themselves
+        self.spoke: set[int] = set()  # ranks whose notebook says how they ended
+
+    def states(self) -> dict[int, dict[str, Any]]:
+        """What each rank last wrote of itself; ``{"status": "starting"}`` before that."""
+        files = {rank: state_file(self.msrun.logs, rank) for rank in self.jobs}
+        return {
+            rank: json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"status": "starting"}
+            for rank, file in files.items()
+        }
+
+    def until_done(self, on_cell: OnCell) -> None:
+        """Return when every rank is done. Raises JobFailed and KeyboardInterrupt, after the ranks had their time."""
+        told = None
+        try:
+            while (states := self.states()) and any(state["status"] != "done" for state in states.values()):
+                first = states[min(states)]
+                if (at := (first.get("cell"), first.get("cells"))) != told and at[1]:
+                    on_cell(*at)
+                    told = at
+                if self.msrun.process.poll() is not None or self.failed_ranks(states) or self.msrun.scheduler_failed():
+                    raise self.failure()
+                time.sleep(_POLL)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+
+    def until_ended(self, seconds: float | None) -> None:
+        """Let msrun and its scheduler end; what is left after ``seconds`` has no work to lose and is killed."""
+        until = time.monotonic() + seconds if seconds else float("inf")
+        while self.msrun.process.poll() is None and time.monotonic() < until:
+            time.sleep(_POLL)
+
+    def failed_ranks(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, tuple[bool, float, str]]:
+        """The ranks that failed; sorted by value, the one that began it is first.
+
+        A rank that died comes before one that raised: its end is noticed within a second, that of
+        the connection to it sooner.
+        """
+        bad, found = self.msrun.ended_badly(), {}
+        for rank, state in states.items():
+            problem = state.get("problem", "")
+            if state["status"] in ("failed", "interrupted"):
+                found[rank] = (not problem.startswith("the kernel died"), state["time"], problem)
+            elif state["status"] == "running" and state["pid"] in bad:
+                found[rank] = (False, time.time(), f"its process {_ending(bad[state['pid']])}")
+            elif state["status"] == "starting" and set(bad) - {s.get("pid") for s in states.values()}:
+                said = last_lines(_text(self.msrun.logs / f"worker_{rank}.log"), 1)
+                found[rank] = (not said, time.time(), f"did not start: {said[0] if said else 'it said nothing'}")
+        return found
+
+    def failure(self) -> JobFailed:
+        """Give the others time to say the same, end their kernels, and name the rank that began it."""
+        self.wait(GRACE)
+        states = self.states()
+        failed = self.failed_ranks(states)
+        self.failures = {rank: problem for rank, (_, _, problem) in failed.items()}
+        self.spoke = {rank for rank, state in states.items() if state["status"] in ("failed", "interrupted", "done")}
+        for process in self.msrun.processes():  # so that their notebooks are saved with all they showed
+            try:
+                if "ipykernel_launcher" in process.cmdline():
+                    process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self.wait(GRACE)
+        if failed:
+            rank = min(failed, key=failed.__getitem__)
+            problem = f"rank {rank}: {self.failures[rank]}"
+        else:
+            rank = min(self.jobs)
+            log = self.msrun.log if self.msrun.process.poll() is not None else self.msrun.logs / "scheduler.log"
+            said = last_lines(_text(log), 1)
+            problem = f"{'msrun' if log == self.msrun.log else 'the scheduler'} gave up: {said[0] if said else ''}"
+            problem += f", see {log}"
+        return JobFailed(self.jobs[rank], states[rank].get("cell", 1), problem)
+
+    def stop(self) -> None:
+        """Interrupt all ranks and give them time to save."""
+        for state in self.states().values():
+            if state["status"] == "running" and psutil.pid_exists(state["pid"]):
+                os.kill(state["pid"], signal.SIGTERM)
+        self.wait(STOP)
+        self.spoke = {r for r, s in self.states().items() if s["status"] in ("failed", "interrupted", "done")}
+
+    def wait(self, seconds: float) -> None:
+        """Until no rank runs any more, but no longer than ``seconds``."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and any(
+            state["status"] == "running" and psutil.pid_exists(state["pid"]) for state in self.states().values()
+        ):
+            time.sleep(_POLL)
+
+    def complete(self, status: str, problem: str) -> None:
+        """Have the notebooks say how they ended that could not themselves; when no rank runs any more."""
+        for rank, state in self.states().items():
+            if rank not in self.spoke:
+                at = {name: state[name] for name in ("cell", "cells") if name in state}
+                own = ("failed", self.failures[rank]) if rank in self.failures else (status, problem)
+                say_ended(self.jobs[rank], *own, at)
+
+
+def in_shells(jobs: Sequence[Job], ranks: Ranks, root: RunFolder, timeout: float | None) -> str:
+    """What would be run on each machine, for its shell; nothing is started."""
+    lines = []
+    for node in range(ranks.nodes):
+        on = OnRanks(jobs, replace(ranks, node_rank=node), root)
+        here = on.ranks.here
+        lines.append(f"# machine {node} of {ranks.nodes}: ranks {here[0]} to {here[-1]} of {ranks.workers}")
+        if not node:
+            where = "this one" if ranks.nodes == 1 else "the one that has it"
+            lines.append(
+                f"# the scheduler listens on {ranks.master_addr}: on {where}; the result is here, in {root.path}"
+            )
+        if any(device_of(job) == "Ascend" for job in jobs):
+            lines.append("# Ascend: source CANN's set_env.sh in this shell first. Not run on Ascend by who wrote it.")
+        lines += [in_shell(on.command(job, timeout), on.environment(job)) for job in jobs]
+        report = [sys.executable, "-m", "workbench.cli", "report", str(of_rank(root, here[0]).path)]
+        lines += [shlex.join(report), ""]
+    return "\n".join(lines).rstrip()
+
+
+def in_shell_alone(jobs: Sequence[Job], root: RunFolder, timeout: float | None) -> str:
+    """The command that runs ``jobs`` with one kernel, from any folder."""
+    command = [sys.executable, "-m", "workbench.cli", "run", *(str(job.source) for job in jobs)]
+    values = {name: value for job in jobs for name, value in job.values.items() if name != "RUN"}
+    command += [part for name, value in values.items() for part in ("-p", f"{name}={value}")]
+    command += ["--out", str(root.path), *([f"--timeout={timeout:g}"] if timeout else [])]
+    return shlex.join(command)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    name = signal.Signals(-code).name
+    return f"was ended by {name}" + (": killed, or out of memory" if name == "SIGKILL" else "")
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
