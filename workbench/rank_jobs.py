@@ -10,7 +10,7 @@ how it ended:
 - a rank fails or its process dies: the others get GRACE seconds to say the same, then their kernels
   are killed, and GRACE seconds later all that is left. The message names the rank that began it.
 - SIGINT or SIGTERM: all ranks are interrupted and get STOP seconds to save; at a second signal, none.
-- the scheduler gives up (a rank is silent for 30 s, its port is taken): as when a rank fails.
+- the scheduler misses a rank for 30 s (it hangs, or its machine is gone) or gives up: as when a rank fails.
 
 Costs the start of MindSpore in every rank and the scheduler, for each notebook anew. Does not: end a
 rank that computes for ever, without ``timeout``; restart; learn what happens on other machines, but
@@ -126,10 +126,10 @@ class _Watch:
             time.sleep(_POLL)
 
     def failed_ranks(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, tuple[bool, float, str]]:
-        """The ranks that failed; sorted by value, the one that began it is first.
+        """The ranks that failed, as (raised, when, problem); the one that began it has the least.
 
-        A rank that died comes before one that raised: its end is noticed within a second, that of
-        the connection to it sooner.
+        A rank that died or hangs comes before one that raised: its end is noticed within a second or
+        thirty, that of the connection to it sooner.
         """
         bad, found = self.msrun.ended_badly(), {}
         for rank, state in states.items():
@@ -141,6 +141,9 @@ class _Watch:
             elif state["status"] == "starting" and set(bad) - {s.get("pid") for s in states.values()}:
                 said = last_lines(_text(self.msrun.logs / f"worker_{rank}.log"), 1)
                 found[rank] = (not said, time.time(), f"did not start: {said[0] if said else 'it said nothing'}")
+        for rank in sorted(self.msrun.silent_ranks() - set(found)):
+            where = "" if rank in states else ", on another machine"
+            found[rank] = (False, 0.0, f"not heard of for 30 s{where}: it hangs, or its machine or network does")
         return found
 
     def failure(self) -> JobFailed:
@@ -159,7 +162,7 @@ class _Watch:
         failed |= {rank: why for rank, why in after if rank not in failed and "the kernel died" not in why[2]}
         self.failures = {rank: problem for rank, (_, _, problem) in failed.items()}
         if failed:
-            rank = min(failed, key=failed.__getitem__)
+            rank = min(failed, key=lambda each: failed[each][:2])
             problem = f"rank {rank}: {self.failures[rank]}"
         else:
             rank = min(self.jobs)
@@ -168,7 +171,8 @@ class _Watch:
                 who, log = "msrun", self.msrun.log
             said = last_lines(_text(log), 1)
             problem = f"{who} gave up: {said[0] if said else 'it said nothing'}, see {log}"
-        return JobFailed(self.jobs[rank], states[rank].get("cell", 1), problem)
+        shown = rank if rank in self.jobs else min(self.jobs)
+        return JobFailed(self.jobs[shown], states[shown].get("cell", 1), problem)
 
     def stop(self) -> None:
         """Interrupt all ranks and give them time to save."""
