@@ -7,7 +7,8 @@ That file and not the exit code is its result, for msrun kills all other ranks t
 with an error. So one that failed first waits, until it is ended or the others have had their time.
 When who launched all this is gone, the rank stops as for SIGTERM.
 
-Costs a Python process of 100 MB beside each kernel. Does not: say anything of what was given; that is done before.
+Costs a Python process of 140 MB beside each kernel (resident, 2026-11-30). Does not: tell mistakes in what was given;
+those are told before.
 """
 
 import argparse
