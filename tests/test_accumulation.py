@@ -66,7 +66,7 @@ def test_an_interrupted_step_leaves_nothing_to_the_next():
     step(state, uneven(0))
     before, run = state.arrays(), step._run
 
-    def stopped(cut, shared, rate):
+    def stopped(cut, shared, rate, own):
         def parts():
             yield cut[0]
             raise KeyboardInterrupt

@@ -10,8 +10,10 @@ PACKAGE = Path(__file__).parents[1] / "workbench"
 LEVELS = [
     ("errors",),
     ("settings",),
-    ("model_config",),
-    ("config", "run_folder", "progress"),
+    ("model_config", "alarm_config"),
+    ("config", "run_folder"),
+    ("control", "rewinding"),
+    ("following", "progress"),
     ("device", "launching"),
     ("data",),
     ("model",),
@@ -26,7 +28,7 @@ LEVELS = [
     ("jobs", "preparing", "budgeting"),
     ("rank_worker",),
     ("rank_jobs",),
-    ("notebook_store",),
+    ("notebook_store", "watching"),
     ("cli", "run_command"),
 ]
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

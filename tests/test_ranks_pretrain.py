@@ -1,6 +1,7 @@
 """A whole run on two ranks of this machine is the run on one."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,7 @@ def runs(tmp_path_factory, samples):
         ),
         model=replace(TINY, task_dropout=0.3, layer_dropout=0.3, num_hidden_layers=2),
         train=TrainConfig(
-            steps=8, batch_size=4, warmup_steps=2, eval_steps=4, save_steps=8, optimizer_sharding="zero1"
+            steps=8, batch_size=4, warmup_steps=2, eval_steps=4, save_steps=4, optimizer_sharding="zero1"
         ),
     )
     two = RunFolder.at(top / "two")
@@ -42,6 +43,8 @@ def runs(tmp_path_factory, samples):
 def test_the_first_rank_tells_the_losses_of_all(runs):
     one, two, second = (run.metrics() for run in runs)
     assert len(one) == len(two) == len(second) == 8
+    means = np.mean([r["rank_losses"] for r in two], 1)
+    assert means == pytest.approx([r["lm_loss"] for r in two], rel=0.02)  # the ranks' targets differ by a few
     for name in ("loss", "lm_loss", "instruction_loss", "grad_norm", "tokens", "learning_rate", "position"):
         assert [r[name] for r in two] == pytest.approx([r[name] for r in one], abs=2e-6, rel=1e-5), name
         assert [r[name] for r in second] == [r[name] for r in two], name
@@ -52,7 +55,27 @@ def test_the_checkpoint_is_the_one_ranks_whatever_held_the_moments(runs):
     assert one.weights.keys() == two.weights.keys() and one.optimizer.keys() == two.optimizer.keys()
     for mine, theirs in ((one.weights, two.weights), (one.optimizer, two.optimizer)):
         assert max(float(np.abs(mine[n] - theirs[n]).max()) for n in mine) < 2e-6
-    assert not list(runs[2].checkpoints.glob("*"))
+    assert runs[2].checkpoints == runs[1].checkpoints and not (runs[2].path / "checkpoints").exists()
+
+
+def test_what_two_ranks_began_one_goes_on_with(runs, tmp_path):
+    """From the two ranks' step 4, as if they had been killed in step 6; the same samples in the same order."""
+    one, two, _ = runs
+    shutil.copytree(two.path, tmp_path / "went on")
+    run = RunFolder.at(tmp_path / "went on")
+    shutil.rmtree(run.checkpoints / "step_000008")
+    log = run.path / "metrics.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:6]) + '{"step": 7, "lo')
+    events = run.path / "events.jsonl"
+    events.write_text("".join(line for line in events.read_text().splitlines(keepends=True) if "finish" not in line))
+    trained = pretrain(RunConfig.from_dict(run.config()), run)
+    assert trained.resumed_from == 4
+    (ranks,) = (c for c in trained.changes if c["name"] == "ranks")
+    assert (ranks["then"], ranks["now"], ranks["allowed"]) == (2, 1, False)
+    rows, whole = run.metrics(), one.metrics()
+    assert [r["step"] for r in rows] == list(range(1, 9))
+    for name in ("loss", "grad_norm", "tokens", "position"):
+        assert [r[name] for r in rows] == pytest.approx([r[name] for r in whole], abs=2e-6, rel=1e-5), name
 
 
 def test_each_rank_says_what_it_holds(runs):

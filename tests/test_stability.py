@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import binomtest
 from tiny_model import TINY
 
+from workbench.alarm_config import AlarmConfig
 from workbench.config import DataConfig, RunConfig, TrainConfig
 from workbench.device import use_device
 from workbench.errors import SettingError
@@ -108,14 +109,16 @@ def test_a_run_whose_scale_cannot_fit_raises_one_alarm_and_holds_the_learning_ra
     """float16 at a scale of 2^60, which is also the floor: every step overflows."""
     texts = tmp_path / "a.jsonl"
     texts.write_text("\n".join(json.dumps({"text": f"Sentence {i} is about {i % 7} cats."}) for i in range(200)))
-    train = TrainConfig(steps=4, batch_size=2, warmup_steps=3, precision="float16", freeze_on_alarm=True)
+    train = TrainConfig(steps=4, batch_size=2, warmup_steps=3, precision="float16")
     stuck = replace(train, init_loss_scale=2.0**60, min_loss_scale=2.0**60, max_loss_scale=2.0**60)
     data = DataConfig(data=str(texts), tasks="", tokenizer=str(samples / "tokenizer"), sequence_length=16)
     run = RunFolder.at(tmp_path / "run")
-    pretrain(RunConfig(data=data, model=TINY, train=stuck), run)
+    pretrain(RunConfig(data=data, model=TINY, train=stuck, alarms=AlarmConfig(scale_floor="freeze")), run)
     assert [m["overflow"] for m in run.metrics()] == [1] * 4
     (alarm,), (freeze,) = run.events("alarm"), run.events("freeze")
-    assert alarm["alarm"] == "loss scale at its floor" and (alarm["step"], alarm["loss_scale"]) == (1, 2.0**60)
+    assert (alarm["alarm"], alarm["step"], alarm["policy"]) == ("scale_floor", 1, "freeze") and "1.15292e+18" in alarm[
+        "message"
+    ]
     # The warm-up would go on rising for three steps.
     rates = [m["learning_rate"] for m in run.metrics()]
     assert freeze["step"] == 1 and set(rates) == {freeze["learning_rate"]} and rates[0] < train.learning_rate

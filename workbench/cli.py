@@ -18,6 +18,7 @@ from workbench import __version__
 from workbench.errors import DataError, UserError
 from workbench.parameters import parse_assignments
 from workbench.run_command import NOTEBOOKS, TIMEOUT, run_command, tell
+from workbench.watching import ask_command, watch_command
 
 
 @click.group(invoke_without_command=True)
@@ -191,6 +192,10 @@ def lint_command(files: Sequence[Path]) -> int:
     for finding in found:
         click.echo(finding)
     return int(any(finding.severity == "error" for finding in found))
+
+
+commands.add_command(watch_command)
+commands.add_command(ask_command)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,6 +14,7 @@ import json
 from dataclasses import asdict, field
 from typing import Any, Mapping
 
+from workbench.alarm_config import AlarmConfig
 from workbench.model_config import ModelConfig
 from workbench.settings import require, settings
 
@@ -93,7 +94,6 @@ class TrainConfig:
     warmup_steps: int = 40
     decay_share: float = 0.2  # of the steps, at their end: the decay of warmup_stable_decay
     min_lr_ratio: float = 0.1  # a decay ends at learning_rate * min_lr_ratio
-    freeze_on_alarm: bool = False  # hold the learning rate where it is when an alarm is raised
     weight_decay: float = 0.1
     adam_beta1: float = 0.9
     adam_beta2: float = 0.95
@@ -186,6 +186,7 @@ class RunConfig:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    alarms: AlarmConfig = field(default_factory=AlarmConfig)
     init_from: str = ""  # a Hugging Face folder whose model and weights the run starts from; "" for fresh weights
     device: str = "CPU"
 
@@ -196,7 +197,7 @@ class RunConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RunConfig":
         """Read back what ``as_dict`` wrote. Raises SettingError for unknown names and wrong values."""
-        rooms = {"data": DataConfig, "model": ModelConfig, "train": TrainConfig}
+        rooms = {"data": DataConfig, "model": ModelConfig, "train": TrainConfig, "alarms": AlarmConfig}
         return cls(**{k: rooms[k](**v) if k in rooms else v for k, v in values.items()})
 
 

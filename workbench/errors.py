@@ -25,6 +25,20 @@ class DataError(UserError):
     """The given data cannot be used."""
 
 
+class StorageError(UserError):
+    """A file cannot be written: the disk is full, the folder is gone or may not be written."""
+
+
+class AlarmStop(UserError):
+    """An alarm whose policy is ``stop`` ended the run."""
+
+
+class RunStopped(KeyboardInterrupt):
+    """A run was asked to stop: it saved a checkpoint, and the same call goes on from there."""
+
+    _render_traceback_ = UserError._render_traceback_
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> SettingError:
     """The error for a ``kind`` (``setting``, ``parameter``, ...) called ``name`` that does not exist."""
     known = sorted(known)

@@ -6,6 +6,9 @@
         metrics.jsonl       one flushed line a step
         events.jsonl        overflows, evaluations, checkpoints, alarms, signals
         checkpoints/        what training can be resumed from
+        excluded.json       data that training skips since it was rolled back
+        ranks/RANK/         the folders of the other ranks, where there are several
+        earlier/            what was set aside, never read again
         results/            NN_name.json, what each notebook found, read by the report
         notebooks/          executed notebooks, and each as a page
         report.html         the page to open
@@ -25,7 +28,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Iterator, Mapping
 
-from workbench.errors import DataError
+from workbench.errors import DataError, StorageError
 
 # JSON has no word for these; they are written as strings and read back as the floats they were.
 _NON_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -57,9 +60,15 @@ class RunFolder:
         """The folder at ``path`` (absolute from here on); nothing is created."""
         return cls(Path(path).expanduser().resolve())
 
+    def of_rank(self, rank: int) -> "RunFolder":
+        """The folder that ``rank`` writes into: this one for rank 0, RUN/ranks/RANK for another."""
+        first = self.path.parents[1] if self.path.parent.name == "ranks" else self.path
+        return RunFolder(first / "ranks" / str(rank) if rank else first)
+
     @property
     def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+        """Where the first rank, which alone writes checkpoints, puts them."""
+        return self.of_rank(0).path / "checkpoints"
 
     @property
     def notebooks(self) -> Path:
@@ -90,7 +99,7 @@ class RunFolder:
 
         A longer earlier run's last checkpoint would otherwise pass for this run's newest.
         """
-        for name in ("metrics.jsonl", "events.jsonl", "checkpoints"):
+        for name in ("metrics.jsonl", "events.jsonl", "excluded.json", "checkpoints"):
             file = self.path / name
             if file.exists():
                 stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(file.stat().st_mtime))
@@ -198,9 +207,16 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _append(file: Path, row: Mapping[str, Any]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(_plain(row), ensure_ascii=False) + "\n")
+    line = json.dumps(_plain(row), ensure_ascii=False) + "\n"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as log:
+            log.write(line)
+    except OSError as error:
+        raise StorageError(
+            f"{file} cannot be written ({error.strerror}); the checkpoints are intact: free space, or make the "
+            "folder writable, and run the same again"
+        ) from error
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ Cost: one forward pass over the validation rows. The interval resamples rows.
 
 import math
 from dataclasses import dataclass
+from typing import Mapping
 
 import mindspore as ms
 import numpy as np
@@ -63,12 +64,20 @@ class PerplexityMeter:
             rows = self.rows[start : start + self.batch_size]
             # The last batch is filled up with its own rows, so that no second shape is compiled.
             filled = np.resize(rows, self.batch_size)
-            batch = self.source.batch(filled, filled)
-            names = ("input_ids", "position_ids", "segment_ids", "task_ids", "labels")
-            losses = self._losses(*(ms.Tensor(batch[name]) for name in names)).asnumpy()
-            sums.append(losses.sum(1)[: len(rows)])
-            counts.append((batch["labels"] != -100).sum(1)[: len(rows)])
+            told, asked = self._sums(self.source.batch(filled, filled))
+            sums.append(told[: len(rows)])
+            counts.append(asked[: len(rows)])
         return _perplexity(np.concatenate(sums), np.concatenate(counts))
+
+    def row_losses(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The mean loss in nats of each row of a batch of ``batch_size`` rows; 0 for a row without targets."""
+        sums, counts = self._sums(batch)
+        return sums / np.maximum(counts, 1)
+
+    def _sums(self, batch: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        names = ("input_ids", "position_ids", "segment_ids", "task_ids", "labels")
+        losses = self._losses(*(ms.Tensor(batch[name]) for name in names)).asnumpy()
+        return losses.sum(1), (batch["labels"] != -100).sum(1)
 
 
 def _compile_losses(model: Transformer):

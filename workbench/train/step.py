@@ -9,7 +9,7 @@ The step is a chain of four functions, compiled together:
     backward   a part of the batch → its share of the loss, gradients of (loss * scale)
     reduce     over the ranks; a gradient that is not finite on one rank is so on all, which is the
                vote: every rank skips or none
-    judge      norm, finite?, the policy's next scale, one factor that unscales and clips
+    judge      norm, finite?, within the limits?, the policy's next scale, one factor that unscales and clips
     update     AdamW in place; outside of the compiled function where the moments are not on the device
 
 With accumulation the first is compiled by itself and adds to buffers, the rest is another function.
@@ -18,7 +18,7 @@ same wherever it landed. Compiled at the first call (``compile_seconds``) and ne
 rate, scale and counts are tensors, smaller batches are filled up (``micro_batches.py``).
 
 On overflow (a gradient norm that is not finite; a norm beyond 1.8e19 counts as one) nothing but
-the scale's own numbers changes.
+the scale's own numbers changes. On a loss or norm above its limit nothing changes but those of a good step.
 """
 
 import time
@@ -40,7 +40,8 @@ from workbench.train.schedule import learning_rate_at
 from workbench.train.state import TrainState
 
 _LOSSES = ("loss", "tokens", "lm_loss", "instruction_loss", "fact_loss")
-_JUDGED = ("grad_norm", "loss_scale", "applied", "finite")
+_JUDGED = ("grad_norm", "loss_scale", "within", "finite")
+NO_LIMITS = (float("inf"), float("inf"))
 
 
 class TrainStep:
@@ -60,14 +61,23 @@ class TrainStep:
         self._state: TrainState | None = None
 
     def __call__(
-        self, state: TrainState, batch: Mapping[str, np.ndarray], learning_rate: float | None = None
+        self,
+        state: TrainState,
+        batch: Mapping[str, np.ndarray],
+        learning_rate: float | None = None,
+        limits: tuple[float, float] = NO_LIMITS,
+        votes: tuple[float, ...] = (),
     ) -> tuple[TrainState, dict[str, Any]]:
         """One step on this rank's rows of a batch (see ``SampleSource.batch``); metrics as Python numbers.
 
         Metrics: loss (weighted total), lm_loss, instruction_loss, fact_loss (means over their
         targets), tokens (targets with loss), grad_norm (unscaled, before clipping), all of them over
         all ranks; loss_scale (the one used), learning_rate (the schedule's, unless one is given),
-        overflow (0 or 1); with experts also those of ``expert_metrics``. The batch may hold
+        overflow (0 or 1), skipped (0 or 1); with experts also those of ``expert_metrics``; on several
+        ranks rank_losses (lm_loss of each rank's rows). ``limits``: a step is skipped, its update not
+        made, when its loss or gradient norm is above its limit or is no number; infinity allows all.
+        ``votes``: numbers of this rank, as many in every step; metrics["votes"] has their sums over
+        the ranks. The batch may hold
         ``layer_factors`` (layers,), see ``dropping.py``, and ``loss_factor``, a number that the loss
         is multiplied by behind everybody's back, for fault drills. A batch without any target is a
         step with gradients of zero: momentum and decay still move the weights. Raises DataError for ids outside
@@ -88,11 +98,13 @@ class TrainStep:
             ms.Tensor(target_counts(batch)),
         )
         cut = micro_batches(batch, self.parts, self._shape)
+        tokens = float(target_counts(batch)[0])
+        own = ms.Tensor(np.array((*limits, tokens, *votes), np.float32))
         start = time.perf_counter()
-        told = self._run([tuple(map(ms.Tensor, part)) for part in cut], shared, ms.Tensor(rate, ms.float32))
+        told = self._run([tuple(map(ms.Tensor, part)) for part in cut], shared, ms.Tensor(rate, ms.float32), own)
         if first:
             self.compile_seconds = time.perf_counter() - start
-        return state, self._metrics(told, rate)
+        return state, self._metrics(told, rate, len(votes))
 
     def _layer_factors(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
         layers = self.model.config.num_hidden_layers
@@ -106,14 +118,22 @@ class TrainStep:
     def _rate(self, state: TrainState) -> float:
         return learning_rate_at(int(state.numbers()["schedule_step"]), self.config)
 
-    def _metrics(self, told: np.ndarray, rate: float) -> dict[str, Any]:
-        values = dict(zip(_JUDGED + _LOSSES, told.tolist()))
+    def _metrics(self, told: np.ndarray, rate: float, votes: int) -> dict[str, Any]:
+        world, names = ranks()[1], _JUDGED + _LOSSES
+        sizes = (len(names), _router_size(self.model), votes, *((world, world) if world > 1 else ()))
+        first, router, votes_told, *by_rank = np.split(told, np.cumsum(sizes)[:-1])
+        values = dict(zip(names, first.tolist()))
         values["overflow"] = int(values.pop("finite") == 0)
-        del values["applied"]
+        values["skipped"] = int(values.pop("within") == 0 and not values["overflow"])
         values["learning_rate"], values["tokens"] = rate, round(values["tokens"])
         if self.model.has_experts:
-            layers = len(self.model.config.sparse_layers)
-            values |= expert_metrics(told[len(_JUDGED + _LOSSES) :].reshape(layers, -1))
+            values |= expert_metrics(router.reshape(len(self.model.config.sparse_layers), -1))
+        if votes:
+            values["votes"] = votes_told.tolist()
+        if by_rank:
+            shares, tokens = by_rank
+            # A rank's share of the mean over all targets, as the mean over its own.
+            values["rank_losses"] = (shares * values["tokens"] / np.maximum(tokens, 1)).tolist()
         return values
 
 
@@ -134,12 +154,16 @@ def expert_metrics(told: np.ndarray) -> dict[str, Any]:
 
 
 def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy):
-    """A function of (parts, shared inputs, learning rate) -> float array of ``_JUDGED``, ``_LOSSES``, the router's."""
+    """A function of (parts, shared inputs, learning rate, own) -> float array, cut up in ``TrainStep._metrics``.
+
+    ``own``: both limits, the rank's targets, its votes.
+    """
     weights = (config.lm_weight, config.instruction_weight, config.fact_weight)
     parameters, optimizer, scalars = state.parameters, state.optimizer, state.scalars
     parts, world = config.gradient_accumulation_steps, ranks()[1]
     check_joined()
     all_reduce = ops.AllReduce() if world > 1 else None
+    slot = ms.Tensor(np.eye(world, dtype=np.float32)[ranks()[0]])
 
     def summed(x):
         return all_reduce(x) if world > 1 else x
@@ -151,7 +175,7 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
 
     gradient = ms.value_and_grad(scaled_loss, None, weights=parameters, has_aux=True)
 
-    def finish(gradients, losses, learning_rate):
+    def finish(gradients, losses, learning_rate, own):
         """Reduce, judge, update: what is told, and what the optimizer leaves to ``finished``."""
         updates, scale, good, overflows = scalars[0], scalars[1], scalars[2], scalars[3]
         patience, in_row, schedule_step, frozen = scalars[4], scalars[5], scalars[6], scalars[7]
@@ -160,13 +184,17 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
         finite = ops.cast(ops.isfinite(scaled_norm), ms.float32)
         next_scale, good, patience, divisor, applied = policy(scale, good, patience, finite, config)
         norm = scaled_norm / divisor
+        told = (losses, own[3:]) + ((slot * losses[2], slot * own[2]) if world > 1 else ())
+        told = summed(ops.concat(told))
+        within = within_limit(told[0], own[0]) * within_limit(norm, own[1])
+        applied = applied * within
         # Unscaling and clipping are one factor; exact for a scale that is a power of two.
         factor = config.max_grad_norm / ops.maximum(norm, config.max_grad_norm) / divisor
         left = optimizer(gradients, factor, learning_rate, updates, applied)
         numbers = (updates + applied, next_scale, good, overflows + 1.0 - finite, patience)
         numbers += ((in_row + 1.0) * (1.0 - finite), schedule_step + (1.0 - frozen) * applied, frozen)
         ops.assign(scalars, ops.stack(numbers))
-        return (ops.concat((ops.stack((norm, scale, applied, finite)), summed(losses))),) + left
+        return (ops.concat((ops.stack((norm, scale, within, finite)), told)),) + left
 
     def finished(told, *left):
         if optimizer.on_host:
@@ -175,12 +203,12 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
 
     if parts == 1:
 
-        def whole(a, b, c, d, e, f, g, factors, loss_factor, counts, learning_rate):
+        def whole(a, b, c, d, e, f, g, factors, loss_factor, counts, learning_rate, own):
             (_, losses), gradients = gradient(a, b, c, d, e, f, g, factors, loss_factor, summed(counts), scalars[1])
-            return finish(gradients, losses, learning_rate)
+            return finish(gradients, losses, learning_rate, own)
 
         compiled = ms.jit(whole)
-        return lambda cut, shared, rate: finished(*compiled(*cut[0], *shared, rate))
+        return lambda cut, shared, rate, own: finished(*compiled(*cut[0], *shared, rate, own))
 
     buffers = parameters.clone("accumulated", init="zeros")
     told = ms.Parameter(ms.Tensor(np.zeros(len(_LOSSES) + _router_size(model), np.float32)), name="accumulated_losses")
@@ -192,8 +220,8 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
         ops.assign_add(told, losses)
         return losses
 
-    def close(learning_rate):
-        return finish(buffers, told, learning_rate)
+    def close(learning_rate, own):
+        return finish(buffers, told, learning_rate, own)
 
     def clear():
         # Set and not multiplied by 0, which would keep an overflow's NaN.
@@ -203,13 +231,18 @@ def _compiled(model: Transformer, state: TrainState, config: TrainConfig, policy
 
     add, end, empty = ms.jit(accumulate), ms.jit(close), ms.jit(clear)
 
-    def run(cut, shared, rate):
+    def run(cut, shared, rate, own):
         empty()  # and not after the step, which may have been interrupted
         for part in cut:
             add(*part, *shared)
-        return finished(*end(rate))
+        return finished(*end(rate, own))
 
     return run
+
+
+def within_limit(value, limit):
+    """1.0 where ``value`` is not above ``limit`` (both () tensors), or the limit is infinite; else, and for NaN, 0.0."""
+    return ops.maximum(ops.cast(value <= limit, ms.float32), 1.0 - ops.cast(ops.isfinite(limit), ms.float32))
 
 
 def _router_size(model: Transformer) -> int:
