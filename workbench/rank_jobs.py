@@ -31,7 +31,7 @@ import psutil
 from workbench.job_kernel import SAVE_SECONDS
 from workbench.jobs import Job, JobFailed, OnCell, device_of, say_ended
 from workbench.launching import Msrun, Ranks, in_shell, last_lines
-from workbench.rank_worker import job_of_rank, of_rank, state_file
+from workbench.rank_worker import job_of_rank, state_file
 from workbench.run_folder import RunFolder
 
 GRACE = 3.0
@@ -214,7 +214,7 @@ def in_shells(jobs: Sequence[Job], ranks: Ranks, root: RunFolder, timeout: float
         if any(device_of(job) == "Ascend" for job in jobs):
             lines.append("# Ascend (not tried): source CANN's set_env.sh in this shell first")
         lines += [in_shell(on.command(job, timeout), on.environment(job)) for job in jobs]
-        report = [sys.executable, "-m", "workbench.cli", "report", str(of_rank(root, here[0]).path)]
+        report = [sys.executable, "-m", "workbench.cli", "report", str(root.of_rank(here[0]).path)]
         lines += [shlex.join(report), ""]
     return "\n".join(lines).rstrip()
 

@@ -38,13 +38,9 @@ def state_file(logs: Path, rank: int) -> Path:
 
 def job_of_rank(job: Job, root: RunFolder, rank: int) -> Job:
     """``job`` as ``rank`` runs it: the first in the run folder ``root``, others in ``ranks/R`` of it."""
-    folder = of_rank(root, rank)
+    folder = root.of_rank(rank)
     values = {name: str(folder.path) if name == "RUN" else value for name, value in job.values.items()}
     return Job(job.source, folder.notebooks / job.source.name, values)
-
-
-def of_rank(root: RunFolder, rank: int) -> RunFolder:
-    return RunFolder(root.path / "ranks" / str(rank)) if rank else root
 
 
 def run_rank(job: Job, logs: Path, rank: Rank, timeout: float | None) -> int:
@@ -93,7 +89,7 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, help="seconds a cell may take")
     given = parser.parse_args()
     rank = ranks()[0]
-    folder = of_rank(RunFolder.at(given.run), rank)
+    folder = RunFolder.at(given.run).of_rank(rank)
     (job,) = plan([given.notebook], parse_assignments(given.given), folder.path, Path.cwd())
     if os.environ.get("MS_ROLE") == "MS_SCHED":
         use_device(device_of(job))
