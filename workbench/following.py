@@ -4,8 +4,7 @@
     for event in watched.read(): ...        once a second, say
     watched.state(), watched.row, watched.curves["loss"].points()
 
-Only bytes that are new are read, at most ``_MOST`` a call and log, so that a long log delays nobody; a
-log that was rewound or replaced (a resumed run, a new one in the same folder) is read again from its
+Only bytes that are new are read, in pieces of ``_MOST``, so that a long log delays nobody; a log that was rewound or replaced (a resumed run, a new one in the same folder) is read again from its
 start. Costs memory that does not grow with the run: a curve keeps at most ``POINTS`` points, the lowest
 and the highest of each stretch, so no spike is lost. Does not: write anything, or read checkpoints.
 """
@@ -37,8 +36,19 @@ class Tail:
     def __init__(self, file: Path, new_only: bool = False) -> None:
         self.file, self.at, self._inode, self._last = file, 0, 0, b""
         self.unread = True  # as far as known
-        while new_only and self.unread:
-            self.read()
+        if new_only and file.is_file():
+            self._skip()
+
+    def _skip(self) -> None:
+        with self.file.open("rb") as log:
+            seen = os.fstat(log.fileno())
+            log.seek(max(0, seen.st_size - _MOST))
+            data = log.read()
+            data = data[: data.rfind(b"\n") + 1]
+            if not data:  # nothing but a piece of a line
+                return
+            self.at, self._inode = max(0, seen.st_size - _MOST) + len(data), seen.st_ino
+            self._last = data[-_SAME:]
 
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
         """(whether the log begins anew with these rows, whole lines since the last call)."""
@@ -129,8 +139,17 @@ class RunWatch:
         self.alarms = 0
         self.checkpoint = ""
 
-    def read(self) -> list[dict[str, Any]]:
-        """Read what is new; returns the events that were not returned before, not even before a rewind."""
+    def read(self, whole: bool = True) -> list[dict[str, Any]]:
+        """Read what is new; returns the events that were not returned before, not even before a rewind.
+
+        Not ``whole``: a piece of it, so that it does not take long; ``unread`` tells whether there is more.
+        """
+        new = self._piece()
+        while whole and self.unread:
+            new += self._piece()
+        return new
+
+    def _piece(self) -> list[dict[str, Any]]:
         again, rows = self._metrics.read()
         if again:
             self._no_rows()

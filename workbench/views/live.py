@@ -71,7 +71,7 @@ class LivePanel(widgets.VBox):
 
     def follow(self, every: float) -> None:
         """Update until the run has ended or the panel is closed."""
-        while not self.over and not self._closed.wait(every):
+        while not self.over and not self._closed.wait(0 if self.watched.unread else every):
             self.update()
 
     def update(self) -> None:
@@ -83,7 +83,7 @@ class LivePanel(widgets.VBox):
                 self._say(f"{type(error).__name__}: {error}", wrong=True)
 
     def _update(self) -> None:
-        self.watched.read()
+        self.watched.read(whole=quiet())
         word, sentence = self.watched.state()
         line = step_line(**self.watched.facts())
         self.text = " · ".join(part for part in (sentence, line) if part) if word != "training" else line
