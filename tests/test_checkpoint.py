@@ -119,7 +119,7 @@ def test_the_step_that_is_there_already_is_refused_and_stays(run):
     assert names(run) == ["step_000002", "step_000003"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     measured=st.lists(st.none() | st.sampled_from([3.0, 2.5, math.nan, math.inf, 1e30]), min_size=1, max_size=7),
     keep=st.integers(1, 3),

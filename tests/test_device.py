@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from workbench.device import DEVICES, check_joined, join_ranks, leave_ranks, ranks, use_device
+from workbench import device
+from workbench.device import DEVICES, check_joined, join_ranks, joined_ranks, leave_ranks, ranks, use_device
 from workbench.errors import SettingError
 
 
@@ -83,6 +84,19 @@ def test_without_msrun_there_is_nothing_to_join_or_to_leave(monkeypatch):
     assert join_ranks() == (0, 1)
     check_joined()
     leave_ranks()
+
+
+def test_a_process_that_is_a_rank_from_start_to_end_stays_joined(monkeypatch):
+    def never():
+        raise AssertionError("joined or left inside")
+
+    monkeypatch.setattr(device, "_joined", lambda: True)
+    monkeypatch.setattr(device, "join_ranks", never)
+    monkeypatch.setattr(device, "leave_ranks", never)
+    for name, value in (("MS_ROLE", "MS_WORKER"), ("RANK_ID", "1"), ("MS_WORKER_NUM", "2")):
+        monkeypatch.setenv(name, value)
+    with joined_ranks() as here:
+        assert here == (1, 2)
 
 
 def test_the_way_to_leave_exists_in_this_mindspore():

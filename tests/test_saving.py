@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 import weakref
 from pathlib import Path
 
@@ -156,10 +157,18 @@ def test_what_is_in_flight_when_an_error_leaves_the_block_is_finished(run, gate)
 
 
 def test_waiting_can_be_interrupted_and_goes_on_after(run, gate):
+    main = threading.get_ident()
+
+    def interrupt():
+        functions = set()
+        while "result" not in functions:
+            functions = {frame.name for frame in traceback.extract_stack(sys._current_frames()[main])}
+        signal.pthread_kill(main, signal.SIGINT)
+
     with CheckpointWriter(run, 2) as writer:
         writer.save(1, *content(1))
         with pytest.raises(KeyboardInterrupt):
-            threading.Thread(target=signal.pthread_kill, args=(threading.get_ident(), signal.SIGINT)).start()
+            threading.Thread(target=interrupt).start()
             writer.wait()
         gate.go.set()
         assert writer.wait() == run.checkpoints / "step_000001"

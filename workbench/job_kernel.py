@@ -1,9 +1,10 @@
 """The kernel of a job: this Python, its own log, time to save, and, on several ranks, joined from start to end.
 
-A rank's kernel joins the others before its first cell and leaves them after its last, also after
-one that failed: a kernel that only stops is missed by the scheduler for 30 s and called failed.
-Both are said to the kernel as silent requests, which no notebook shows. Leaving at the kernel's own
-end would be too late: about one in a hundred hangs there and is terminated.
+A rank's kernel joins the others before its first cell and leaves them after its last: one that only
+stops is missed by the scheduler for 30 s and called failed. It leaves too when it is stopped in a
+cell, but not after a cell that failed: the others wait for it, and are better told at once. Both are
+said to the kernel as silent requests, which no notebook shows. Leaving at the kernel's own end would
+be too late: about one in a hundred hangs there and is terminated.
 
 Costs, for a rank, the start of MindSpore before the first cell and up to three seconds at the end.
 """
@@ -11,7 +12,7 @@ Costs, for a rank, the start of MindSpore before the first cell and up to three 
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import IO, Any, Callable
+from typing import IO, Any, Mapping
 
 from ipykernel.kernelspec import RESOURCES, get_kernel_dict
 from jupyter_client import AsyncKernelClient, AsyncKernelManager
@@ -31,6 +32,19 @@ class Rank:
     join_seconds: float = 660.0  # msrun gives up after 600
 
 
+class AtCell:
+    """What the kernel does, as its client sees it: ``running`` a cell, or idle; the last one ``failed`` or not."""
+
+    def __init__(self) -> None:
+        self.running = self.failed = False
+
+    def begins(self) -> None:
+        self.running = True
+
+    def ended(self, reply: Mapping[str, Any]) -> None:
+        self.running, self.failed = False, reply["content"]["status"] == "error"
+
+
 class JoinFailed(Exception):
     """A kernel could not join the other ranks; the message is one line."""
 
@@ -45,11 +59,11 @@ class _ThisPython(KernelSpecManager):
         return KernelSpec(resource_dir=RESOURCES, env={"WORKBENCH_PROGRESS": "log"}, **kernel)
 
 
-def kernel_of_this_python(log: IO[str], busy: Callable[[], bool], rank: Rank | None = None) -> type[AsyncKernelManager]:
+def kernel_of_this_python(log: IO[str], cell: AtCell, rank: Rank | None = None) -> type[AsyncKernelManager]:
     """The kernel manager class for a job; what the kernel's process itself says goes to ``log``.
 
     Its sockets are encrypted where they can be; ipykernel 7.3 and later warn when they are not.
-    ``busy`` tells whether a cell runs when the kernel is to end. Starting it raises JoinFailed.
+    Starting it raises JoinFailed.
     """
 
     class Kernel(AsyncKernelManager):
@@ -75,14 +89,14 @@ def kernel_of_this_python(log: IO[str], busy: Callable[[], bool], rank: Rank | N
             # A stopped run interrupts the kernel and gives it half of this time to write a checkpoint.
             # An idle one needs none; about one in a hundred hangs at its end (4 of 289 on
             # 2026-11-29: ipykernel's control thread waits for its output thread) and has to be terminated.
-            self.shutdown_wait_time = SAVE_SECONDS if busy() else 4.0
-            if rank:
+            self.shutdown_wait_time = SAVE_SECONDS if cell.running else 4.0
+            if rank and not now and not cell.failed:
                 # Interrupted once, here: to a loop that saves when it is, a second one means at once.
-                if busy():
+                if cell.running:
                     await self.interrupt_kernel()
                 leave = "__import__('workbench.device').device.leave_ranks()"
                 try:
-                    await _say(self, leave, SAVE_SECONDS if busy() else LEAVE_SECONDS)
+                    await _say(self, leave, SAVE_SECONDS if cell.running else LEAVE_SECONDS)
                     self.shutdown_wait_time = 4.0
                 except JoinFailed:
                     now = True

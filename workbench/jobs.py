@@ -23,7 +23,7 @@ from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from workbench.check_cells import try_checks
 from workbench.errors import DataError, SettingError, unknown_name
-from workbench.job_kernel import JoinFailed, Rank, kernel_of_this_python
+from workbench.job_kernel import AtCell, JoinFailed, Rank, kernel_of_this_python
 from workbench.launching import last_lines
 from workbench.pages import write_pages
 from workbench.parameters import INJECTED_TAG, TAG, Value, absolute, read_parameters
@@ -152,7 +152,7 @@ def execute(job: Job, on_cell: OnCell, timeout: float | None = None, rank: Rank 
     cells = [i for i, c in enumerate(notebook.cells) if c.cell_type == "code" and INJECTED_TAG not in _tags(c)]
     at = {"cell": 1, "cells": len(cells), "started": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
     start = time.monotonic()
-    running: list[int] = []
+    at_cell = AtCell()
 
     def started(cell: nbformat.NotebookNode, cell_index: int) -> None:
         if cell_index in cells:
@@ -185,7 +185,7 @@ def execute(job: Job, on_cell: OnCell, timeout: float | None = None, rank: Rank 
                 path,
                 kernel_name="python3",
                 language="python",
-                kernel_manager_class=kernel_of_this_python(log, lambda: bool(running), rank),
+                kernel_manager_class=kernel_of_this_python(log, at_cell, rank),
                 cwd=str(job.source.parent),
                 progress_bar=False,
                 execution_timeout=timeout,
@@ -193,8 +193,8 @@ def execute(job: Job, on_cell: OnCell, timeout: float | None = None, rank: Rank 
                 autosave_cell_every=10,
                 coalesce_streams=True,
                 on_cell_start=started,
-                on_cell_execute=lambda cell, cell_index: running.append(cell_index),
-                on_cell_executed=lambda cell, cell_index, execute_reply: running.clear(),
+                on_cell_execute=lambda cell, cell_index: at_cell.begins(),
+                on_cell_executed=lambda cell, cell_index, execute_reply: at_cell.ended(execute_reply),
             )
     except papermill.PapermillExecutionError as error:
         raise failed(_problem(error)) from None

@@ -37,6 +37,7 @@ _BEFORE = {"PATH": str(Path(sys.executable).parent), "PYTHONPATH": str(Path(__fi
 _PLACE = ("MS_ROLE", "MS_WORKER_NUM", "MS_NODE_ID", "MS_SCHED_HOST", "MS_SCHED_PORT", "MS_TOPO_TIMEOUT", "RANK_ID")
 _NOISE = ("[INFO]", "[WARNING]", "[MS_", "- C++ Call Stack", "----", "mindspore/ccsrc")
 _ENDED_BADLY = re.compile(r"Worker process (\d+) exit with exception\. Error code: (-?\d+)")
+_SILENT = re.compile(r"The node: (\d+) is timed out")
 
 
 class LaunchFailed(RuntimeError):
@@ -137,6 +138,10 @@ class Msrun:
     def scheduler_failed(self) -> bool:
         """Whether the scheduler has given up, which ends no rank: it lost one, or could not listen on its port."""
         return "Traceback (most recent call last)" in _read(self.logs / "scheduler.log")
+
+    def silent_ranks(self) -> set[int]:
+        """The ranks, on any machine, that the scheduler has not heard of for 30 s."""
+        return {int(rank) for rank in _SILENT.findall(_read(self.logs / "scheduler.log"))}
 
     def processes(self) -> list[psutil.Process]:
         """All that run of this launch, also those whose parents are gone."""

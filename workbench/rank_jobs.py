@@ -10,7 +10,7 @@ how it ended:
 - a rank fails or its process dies: the others get GRACE seconds to say the same, then their kernels
   are killed, and GRACE seconds later all that is left. The message names the rank that began it.
 - SIGINT or SIGTERM: all ranks are interrupted and get STOP seconds to save; at a second signal, none.
-- the scheduler gives up (a rank is silent for 30 s, its port is taken): as when a rank fails.
+- the scheduler misses a rank for 30 s (it hangs, or its machine is gone) or gives up: as when a rank fails.
 
 Costs the start of MindSpore in every rank and the scheduler, for each notebook anew. Does not: end a
 rank that computes for ever, without ``timeout``; restart; learn what happens on other machines, but
@@ -18,7 +18,6 @@ through the scheduler.
 """
 
 import json
-import os
 import shlex
 import signal
 import sys
@@ -32,7 +31,7 @@ import psutil
 from workbench.job_kernel import SAVE_SECONDS
 from workbench.jobs import Job, JobFailed, OnCell, device_of, say_ended
 from workbench.launching import Msrun, Ranks, in_shell, last_lines
-from workbench.rank_worker import job_of_rank, of_rank, state_file
+from workbench.rank_worker import job_of_rank, state_file
 from workbench.run_folder import RunFolder
 
 GRACE = 3.0
@@ -66,11 +65,11 @@ class OnRanks:
                 watch.until_ended(END if self.ranks.nodes == 1 else None)
             except JobFailed as failure:
                 msrun.end()
-                watch.complete("stopped", f"stopped because {failure.problem}")
+                watch.complete("stopped", f"stopped because {failure.problem}", ("done",))
                 raise
             except KeyboardInterrupt:
                 msrun.end()
-                watch.complete("interrupted", "stopped by a signal")
+                watch.complete("interrupted", "stopped by a signal", ("done", "failed", "interrupted"))
                 raise
 
     def logs(self, job: Job) -> Path:
@@ -80,7 +79,7 @@ class OnRanks:
     def command(self, job: Job, timeout: float | None = None) -> list[str]:
         """The msrun command that runs ``job`` on the ranks of this machine."""
         program = ["-m", "workbench.rank_worker", str(job.source), str(self.root.path)]
-        program += ["--values", repr(dict(job.values)), "--logs", str(self.logs(job)), "--device", device_of(job)]
+        program += ["--logs", str(self.logs(job)), *_given(job)]
         program += [f"--timeout={timeout:g}"] if timeout else []
         return self.ranks.command(program, self.logs(job), self.jobs.index(job))
 
@@ -95,7 +94,6 @@ class _Watch:
     def __init__(self, jobs: Mapping[int, Job], msrun: Msrun) -> None:
         self.jobs, self.msrun = jobs, msrun
         self.failures: dict[int, str] = {}  # of the ranks that failed of themselves
-        self.spoke: set[int] = set()  # ranks whose notebook says how they ended
 
     def states(self) -> dict[int, dict[str, Any]]:
         """What each rank last wrote of itself; ``{"status": "starting"}`` before that."""
@@ -128,10 +126,10 @@ class _Watch:
             time.sleep(_POLL)
 
     def failed_ranks(self, states: Mapping[int, Mapping[str, Any]]) -> dict[int, tuple[bool, float, str]]:
-        """The ranks that failed; sorted by value, the one that began it is first.
+        """The ranks that failed, as (raised, when, problem); the one that began it has the least.
 
-        A rank that died comes before one that raised: its end is noticed within a second, that of
-        the connection to it sooner.
+        A rank that died or hangs comes before one that raised: its end is noticed within a second or
+        thirty, that of the connection to it sooner.
         """
         bad, found = self.msrun.ended_badly(), {}
         for rank, state in states.items():
@@ -143,6 +141,9 @@ class _Watch:
             elif state["status"] == "starting" and set(bad) - {s.get("pid") for s in states.values()}:
                 said = last_lines(_text(self.msrun.logs / f"worker_{rank}.log"), 1)
                 found[rank] = (not said, time.time(), f"did not start: {said[0] if said else 'it said nothing'}")
+        for rank in sorted(self.msrun.silent_ranks() - set(found)):
+            where = "" if rank in states else ", on another machine"
+            found[rank] = (False, 0.0, f"not heard of for 30 s{where}: it hangs, or its machine or network does")
         return found
 
     def failure(self) -> JobFailed:
@@ -150,8 +151,6 @@ class _Watch:
         self.wait(GRACE)
         states = self.states()
         failed = self.failed_ranks(states)
-        self.failures = {rank: problem for rank, (_, _, problem) in failed.items()}
-        self.spoke = {rank for rank, state in states.items() if state["status"] in ("failed", "interrupted", "done")}
         for process in self.msrun.processes():  # so that their notebooks are saved with all they showed
             try:
                 if "ipykernel_launcher" in process.cmdline():
@@ -159,37 +158,46 @@ class _Watch:
             except psutil.NoSuchProcess:
                 continue
         self.wait(GRACE)
+        after = self.failed_ranks(self.states()).items()
+        failed |= {rank: why for rank, why in after if rank not in failed and "the kernel died" not in why[2]}
+        self.failures = {rank: problem for rank, (_, _, problem) in failed.items()}
         if failed:
-            rank = min(failed, key=failed.__getitem__)
+            rank = min(failed, key=lambda each: failed[each][:2])
             problem = f"rank {rank}: {self.failures[rank]}"
         else:
             rank = min(self.jobs)
-            log = self.msrun.log if self.msrun.process.poll() is not None else self.msrun.logs / "scheduler.log"
+            who, log = ("the scheduler", self.msrun.logs / "scheduler.log")
+            if not self.msrun.scheduler_failed():
+                who, log = "msrun", self.msrun.log
             said = last_lines(_text(log), 1)
-            problem = f"{'msrun' if log == self.msrun.log else 'the scheduler'} gave up: {said[0] if said else ''}"
-            problem += f", see {log}"
-        return JobFailed(self.jobs[rank], states[rank].get("cell", 1), problem)
+            problem = f"{who} gave up: {said[0] if said else 'it said nothing'}, see {log}"
+        shown = rank if rank in self.jobs else min(self.jobs)
+        return JobFailed(self.jobs[shown], states[shown].get("cell", 1), problem)
 
     def stop(self) -> None:
         """Interrupt all ranks and give them time to save."""
-        for state in self.states().values():
-            if state["status"] == "running" and psutil.pid_exists(state["pid"]):
-                os.kill(state["pid"], signal.SIGTERM)
+        for process in self.running():
+            process.terminate()
         self.wait(STOP)
-        self.spoke = {r for r, s in self.states().items() if s["status"] in ("failed", "interrupted", "done")}
+
+    def running(self) -> list[psutil.Process]:
+        """The processes of the ranks that have not said how they ended."""
+        pids = {state["pid"] for state in self.states().values() if state["status"] == "running"}
+        return [process for process in self.msrun.processes() if process.pid in pids]
 
     def wait(self, seconds: float) -> None:
         """Until no rank runs any more, but no longer than ``seconds``."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until and any(
-            state["status"] == "running" and psutil.pid_exists(state["pid"]) for state in self.states().values()
-        ):
+        while time.monotonic() < until and self.running():
             time.sleep(_POLL)
 
-    def complete(self, status: str, problem: str) -> None:
-        """Have the notebooks say how they ended that could not themselves; when no rank runs any more."""
+    def complete(self, status: str, problem: str, spoke: Sequence[str]) -> None:
+        """Have the notebooks say how they ended whose ranks did not come to one of the states ``spoke``.
+
+        For when no rank runs any more.
+        """
         for rank, state in self.states().items():
-            if rank not in self.spoke:
+            if state["status"] not in spoke:
                 at = {name: state[name] for name in ("cell", "cells") if name in state}
                 own = ("failed", self.failures[rank]) if rank in self.failures else (status, problem)
                 say_ended(self.jobs[rank], *own, at)
@@ -201,16 +209,12 @@ def in_shells(jobs: Sequence[Job], ranks: Ranks, root: RunFolder, timeout: float
     for node in range(ranks.nodes):
         on = OnRanks(jobs, replace(ranks, node_rank=node), root)
         here = on.ranks.here
-        lines.append(f"# machine {node} of {ranks.nodes}: ranks {here[0]} to {here[-1]} of {ranks.workers}")
-        if not node:
-            where = "this one" if ranks.nodes == 1 else "the one that has it"
-            lines.append(
-                f"# the scheduler listens on {ranks.master_addr}: on {where}; the result is here, in {root.path}"
-            )
+        told = f"# machine {node} of {ranks.nodes}: ranks {here[0]} to {here[-1]} of {ranks.workers}"
+        lines.append(told if node else f"{told}; it has the address {ranks.master_addr}, and the result in {root.path}")
         if any(device_of(job) == "Ascend" for job in jobs):
-            lines.append("# Ascend: source CANN's set_env.sh in this shell first. Not run on Ascend by who wrote it.")
+            lines.append("# Ascend (not tried): source CANN's set_env.sh in this shell first")
         lines += [in_shell(on.command(job, timeout), on.environment(job)) for job in jobs]
-        report = [sys.executable, "-m", "workbench.cli", "report", str(of_rank(root, here[0]).path)]
+        report = [sys.executable, "-m", "workbench.cli", "report", str(root.of_rank(here[0]).path)]
         lines += [shlex.join(report), ""]
     return "\n".join(lines).rstrip()
 
@@ -218,10 +222,14 @@ def in_shells(jobs: Sequence[Job], ranks: Ranks, root: RunFolder, timeout: float
 def in_shell_alone(jobs: Sequence[Job], root: RunFolder, timeout: float | None) -> str:
     """The command that runs ``jobs`` with one kernel, from any folder."""
     command = [sys.executable, "-m", "workbench.cli", "run", *(str(job.source) for job in jobs)]
-    values = {name: value for job in jobs for name, value in job.values.items() if name != "RUN"}
-    command += [part for name, value in values.items() for part in ("-p", f"{name}={value}")]
+    command += list(dict.fromkeys(part for job in jobs for part in _given(job)))
     command += ["--out", str(root.path), *([f"--timeout={timeout:g}"] if timeout else [])]
     return shlex.join(command)
+
+
+def _given(job: Job) -> list[str]:
+    """The values of ``job`` as ``run`` takes them; paths are absolute by now."""
+    return [f"-p{name}={value}" for name, value in job.values.items() if name != "RUN"]
 
 
 def _ending(code: int) -> str:

@@ -1,17 +1,17 @@
 """What each process under ``msrun`` does with a notebook: a rank executes it, the scheduler waits for the ranks.
 
-    python -m workbench.rank_worker NOTEBOOK RUN --values DICT --logs FOLDER        run by msrun
+    python -m workbench.rank_worker NOTEBOOK RUN --logs FOLDER [-p NAME=VALUE ...]        run by msrun
 
 A rank keeps ``rank_R.json`` in the logs' folder: its process, the cell it is at, and how it ended.
 That file and not the exit code is its result, for msrun kills all other ranks the moment one ends
 with an error. So one that failed first waits, until it is ended or the others have had their time.
 When who launched all this is gone, the rank stops as for SIGTERM.
 
-Costs a Python process of 100 MB beside each kernel. Does not: check anything; that is done before.
+Costs a Python process of 140 MB beside each kernel (resident, 2026-11-30). Does not: tell mistakes in what was given;
+those are told before.
 """
 
 import argparse
-import ast
 import os
 import signal
 import sys
@@ -23,9 +23,10 @@ from typing import Any
 import psutil
 
 from workbench.device import join_ranks, ranks, use_device
-from workbench.jobs import Job, JobFailed, execute
 from workbench.job_kernel import SAVE_SECONDS, Rank
+from workbench.jobs import Job, JobFailed, device_of, execute, plan
 from workbench.launching import MARK
+from workbench.parameters import parse_assignments
 from workbench.run_folder import RunFolder, write_json
 
 FAILED_SECONDS = 10.0  # that the others get after a rank failed, before msrun ends them
@@ -37,13 +38,9 @@ def state_file(logs: Path, rank: int) -> Path:
 
 def job_of_rank(job: Job, root: RunFolder, rank: int) -> Job:
     """``job`` as ``rank`` runs it: the first in the run folder ``root``, others in ``ranks/R`` of it."""
-    folder = of_rank(root, rank)
+    folder = root.of_rank(rank)
     values = {name: str(folder.path) if name == "RUN" else value for name, value in job.values.items()}
     return Job(job.source, folder.notebooks / job.source.name, values)
-
-
-def of_rank(root: RunFolder, rank: int) -> RunFolder:
-    return RunFolder(root.path / "ranks" / str(rank)) if rank else root
 
 
 def run_rank(job: Job, logs: Path, rank: Rank, timeout: float | None) -> int:
@@ -87,21 +84,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}", description=__doc__.splitlines()[0])
     parser.add_argument("notebook", type=Path)
     parser.add_argument("run", type=Path, help="the run folder")
-    parser.add_argument("--values", type=ast.literal_eval, default={}, help="the given parameters, as a Python dict")
+    parser.add_argument("-p", dest="given", action="append", default=[], metavar="NAME=VALUE", help="a parameter")
     parser.add_argument("--logs", type=Path, required=True, help="the folder that msrun's logs go to")
-    parser.add_argument("--device", default="CPU")
     parser.add_argument("--timeout", type=float, help="seconds a cell may take")
     given = parser.parse_args()
+    rank = ranks()[0]
+    folder = RunFolder.at(given.run).of_rank(rank)
+    (job,) = plan([given.notebook], parse_assignments(given.given), folder.path, Path.cwd())
     if os.environ.get("MS_ROLE") == "MS_SCHED":
-        use_device(given.device)
+        use_device(device_of(job))
         join_ranks()  # ends this process with the job
     signal.signal(signal.SIGTERM, _stop)
     if MARK in os.environ:
         launcher = int(os.environ[MARK].split("-")[0])
         threading.Thread(target=_stop_without, args=(launcher,), daemon=True).start()
-    rank, root = ranks()[0], RunFolder.at(given.run)
-    job = job_of_rank(Job(given.notebook, root.notebooks / given.notebook.name, given.values), root, rank)
-    return run_rank(job, given.logs, Rank(rank, given.device), given.timeout)
+    return run_rank(job, given.logs, Rank(rank, device_of(job)), given.timeout)
 
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ def run_command(
     folder, how = root, None
     if ranks:
         # What this machine shows is what its first rank left.
-        folder = rank_jobs.of_rank(root, ranks.here[0])
+        folder = root.of_rank(ranks.here[0])
         how = rank_jobs.OnRanks(planned, ranks, root)
     try:
         jobs.run(planned, folder, Progress(folder.path / "metrics.jsonl"), timeout, how)
