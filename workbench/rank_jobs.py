@@ -171,6 +171,8 @@ class _Watch:
                 who, log = "the scheduler", self.msrun.scheduler_log
             said = last_lines(_text(log), 1)
             problem = f"{who} gave up: {said[0] if said else 'it said nothing'}, see {log}"
+        if not self.msrun.scheduler_log:
+            problem += "; a rank of another machine may have failed before it, see machine 0"
         shown = rank if rank in self.jobs else min(self.jobs)
         return JobFailed(self.jobs[shown], states[shown].get("cell", 1), problem)
 
