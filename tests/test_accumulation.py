@@ -71,7 +71,7 @@ def test_an_interrupted_step_leaves_nothing_to_the_next():
             yield cut[0]
             raise KeyboardInterrupt
 
-        return run(parts(), shared, rate)
+        return run(parts(), shared, rate, own)
 
     step._run = stopped
     with pytest.raises(KeyboardInterrupt):

@@ -26,7 +26,7 @@ class Run:
         before = len(self.found)
         for _ in range(count):
             self.at += 1
-            _, metrics = self.step(self.state, batch_of(seed) | fault, rate)
+            _, metrics = self.step(self.state, batch_of(seed) | fault, rate, self.alarms.limits())
             self.found += self.alarms.after_step({"step": self.at, **metrics})
         return self.found[before:]
 
@@ -89,6 +89,20 @@ def test_weights_that_are_not_finite_stop_the_run(run):
         LEARNT + 1,
         "stop",
     )
+
+
+def test_with_skip_the_random_batch_changes_nothing_until_the_run_gives_up():
+    run = Run(AlarmConfig(loss_spike="skip", max_skips_in_row=3))
+    assert run.steps(LEARNT) == []
+    kept = run.state.arrays()[0]
+    alarm, *others = run.steps(2, seed=1)
+    assert (alarm.kind, alarm.step, alarm.policy) == ("loss_spike", LEARNT + 1, "skip")
+    assert {a.kind for a in others} <= {"exploding_gradient"}
+    now = run.state.arrays()[0]
+    assert all(np.array_equal(kept[n], now[n]) for n in kept)
+    (alarm,) = run.steps(3, seed=1)
+    assert (alarm.step, alarm.first_step, alarm.policy) == (LEARNT + 3, LEARNT + 1, "stop")
+    assert run.steps(1) == [] and any((kept[n] != v).any() for n, v in run.state.arrays()[0].items())
 
 
 def test_three_clean_runs_are_silent():

@@ -1,4 +1,4 @@
-"""Alarms over whole runs: clean ones stay silent, each fault is found within its bound, an interruption changes nothing."""
+"""Whole runs: clean ones raise no alarm, each fault one within its bound, and an interruption changes nothing."""
 
 import json
 from dataclasses import replace

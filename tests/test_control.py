@@ -226,7 +226,7 @@ with Control(RunFolder.at({run!r})) as control:
 def test_interrupting_a_cell_of_a_kernel(run):
     from jupyter_client import KernelManager
 
-    from workbench.jobs import _ThisPython
+    from workbench.job_kernel import _ThisPython
 
     manager = KernelManager(kernel_spec_manager=_ThisPython(), transport_encryption="auto")
     manager.start_kernel()

@@ -195,7 +195,7 @@ class RunWatch:
                 f"nothing written for {quiet / 60:.0f} minutes after {step}: "
                 f"look on {opened['host']} whether process {opened['pid']} lives"
             )
-        return "training", step
+        return "training", f"training, {step}"
 
     def _written(self) -> float:
         logs = (self._metrics.file, self._events.file)
@@ -219,8 +219,8 @@ def event_text(event: dict[str, Any]) -> str:
         told = "alarm: " + str(rest.get("message") or rest.get("alarm"))
     elif kind == "rollback":
         told = f"rolled back from step {event.get('from_step', '?')}: {rest.get('alarm_message') or rest.get('alarm')}"
-    elif kind == "overflow":
-        told = f"overflow, loss scale now {float(event['loss_scale']):g}"
+    elif kind in ("overflow", "skipped"):
+        told = f"{kind}, loss scale now {float(event['loss_scale']):g}"
     else:
         plain = (f"{k} {v:g}" if isinstance(v, float) else f"{k} {v}" for k, v in rest.items() if _short(v))
         told = ", ".join([kind, *plain])

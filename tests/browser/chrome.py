@@ -5,6 +5,7 @@ browser, which is Debian's package ``chromium``. The browser resolves no host bu
 that needs the network fails here.
 """
 
+import base64
 import itertools
 import json
 import shutil
@@ -30,6 +31,8 @@ FLAGS = (
     "--window-size=1400,1600",
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",
 )
+# Of the notebook that JupyterLab shows, in JavaScript.
+KERNEL = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status"
 
 
 def executable() -> str | None:
@@ -94,6 +97,10 @@ class Page:
         """Press and release a key where the focus is."""
         for kind in ("keyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
+
+    def screenshot(self, file: Path) -> None:
+        """What the tab shows now, as a PNG."""
+        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot")["data"]))
 
     def close(self) -> None:
         self.socket.close()

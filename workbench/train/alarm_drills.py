@@ -81,7 +81,7 @@ def clean_trace(seed: int, steps: int = 600) -> Trace:
             }
         )
         scale = scale / 2 if overflow else scale
-        if i % 10 == 0:
+        if i % 20 == 0:
             rows[-1] |= {"disk_free_mb": 50_000 - 0.5 * i, "checkpoint_mb": 400.0}
     noise = np.exp(rng.normal(0, 0.02, steps))
     measured = [(at, _perplexity(math.exp(trend[at - 1]) * noise[at - 1])) for at in range(_EVERY, steps + 1, _EVERY)]
@@ -167,6 +167,6 @@ DRILLS = {
     "slow machine": Drill("a third of the speed", "throughput", 150, _rows(_slower)),
     "leak": Drill("0.5 MB a step are kept", "memory", 240, _rows(lambda r, ago: {"rss_mb": r["rss_mb"] + 0.5 * ago})),
     "full disk": Drill(
-        "1 GB is free", "disk", 10, _rows(lambda r, _: {"disk_free_mb": 1000.0} if "disk_free_mb" in r else {})
+        "1 GB is free", "disk", 20, _rows(lambda r, _: {"disk_free_mb": 1000.0} if "disk_free_mb" in r else {})
     ),
 }

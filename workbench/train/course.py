@@ -14,8 +14,10 @@ With several ranks each does all of this; only the first writes checkpoints. Wha
 (a signal, its memory) is voted on inside the step, so that all do the same after the same step.
 """
 
+import shutil
 import time
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Iterator, Mapping
 
@@ -100,7 +102,7 @@ class Course:
         train, began, control.noting = self.config.train, time.perf_counter(), True
         with (
             CheckpointWriter(self.run, train.save_total_limit, self._written) as writer,
-            tqdm(total=train.steps, initial=self.at, bar_format="{desc}", disable=quiet()) as bar,
+            tqdm(bar_format="{desc}", disable=quiet()) as bar,
         ):
             if not self.at:
                 self._evaluate()
@@ -110,8 +112,6 @@ class Course:
                     writer.wait()
                     meet(self.world)  # all see the same checkpoints
                     self._roll_back(alarm)
-                    bar.reset(total=train.steps)
-                    bar.update(self.at)
             writer.wait()
         meet(self.world)  # the last checkpoint is there for every rank
         self.run.log_event("finish", step=self.at, seconds=round(time.perf_counter() - began, 2))
@@ -181,15 +181,8 @@ class Course:
             return []
         measured = self.meter.measure()
         self.perplexities.append((self.at, measured))
-        self.run.log_event(
-            "evaluation",
-            step=self.at,
-            perplexity=measured.value,
-            low=measured.low,
-            high=measured.high,
-            tokens=measured.tokens,
-            rows=measured.rows,
-        )
+        told = asdict(measured)
+        self.run.log_event("evaluation", step=self.at, perplexity=told.pop("value"), **told)
         return self.alarms.after_evaluation(self.at, measured)
 
     def _obey(self, alarms: list[Alarm]) -> Alarm | None:
@@ -258,6 +251,8 @@ class Course:
     def _save(self, writer: CheckpointWriter) -> None:
         if self._saved_at == self.at:
             return
+        if self.rank == 0:
+            writer.wait()  # before the copy: never two of them
         weights, optimizer = self.state.arrays()
         self._saved_at = self.at
         if self.rank == 0:
@@ -294,6 +289,8 @@ class Course:
         self.run.log_event("continue", step=self.at)
 
     def _tell(self, bar: tqdm) -> None:
-        perplexity = self.perplexities[-1][1].value if self.perplexities else None
-        bar.set_description_str(step_line(self._row, perplexity, self._alarms, width=bar.ncols), refresh=False)
-        bar.update()
+        if not bar.disable:
+            perplexity = self.perplexities[-1][1].value if self.perplexities else None
+            width = shutil.get_terminal_size((100, 24)).columns - 1
+            bar.set_description_str(step_line(self._row, perplexity, self._alarms, width=width), refresh=False)
+            bar.update()

@@ -109,7 +109,7 @@ def _growth(blocks: Sequence[Sequence[float]], config: AlarmConfig) -> Told | No
 
 
 def disk(memory: Memory, row: Row, config: AlarmConfig) -> Told | None:
-    """Free space below ``disk_checkpoints`` of the last known ``checkpoint_mb`` and ``disk_reserve_mb`` beside them."""
+    """Free space below ``disk_checkpoints`` times the last known ``checkpoint_mb``, and ``disk_reserve_mb``."""
     if row.get("checkpoint_mb") is not None:
         memory["checkpoint_mb"] = row["checkpoint_mb"]
     free = row.get("disk_free_mb")

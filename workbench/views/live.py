@@ -4,7 +4,10 @@
 
 The status line, loss with validation perplexity, loss scale, throughput, memory, the last events, and
 buttons: Pause or Continue, Stop, Save now. It knows nothing but the run folder, so it can be opened and
-closed at any time, beside a run on this machine or on one that shares the folder.
+closed at any time, beside a run on this machine or on one that shares the folder. Open it in a notebook
+with a kernel of its own: in the kernel that trains, the numbers move, but a click is heard only when the
+cell has ended (ipykernel 7.4 hands a widget's messages to the shell that made the widget, also where
+JupyterLab 4.6 sends them to a subshell; 2026-11-30, in Chromium), so the buttons are off there.
 
 Costs, once a second while the run goes on: the new bytes of the logs, and one message to the browser
 with the curves that changed, of at most ``following.POINTS`` points each. A thread does that until the
@@ -14,6 +17,8 @@ run has ended, the panel is closed, or another panel is made for the same folder
 
 import html
 import json
+import os
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -21,7 +26,7 @@ from typing import Any
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
-from workbench.control import ask
+from workbench.control import ask, opened_by
 from workbench.errors import UserError
 from workbench.following import RunWatch, event_text
 from workbench.progress import quiet, step_line
@@ -70,7 +75,7 @@ class LivePanel(widgets.VBox):
             self.update()
 
     def update(self) -> None:
-        """Read what is new and show it; what goes wrong is shown too, and tried again the next time."""
+        """Read what is new and show it; what goes wrong is shown until the next request, and the update tried again."""
         with self._one_at_a_time:
             try:
                 self._update()
@@ -85,15 +90,19 @@ class LivePanel(widgets.VBox):
         colour = {"died": RED, "silent": RED, "paused": ORANGE, "stopping": ORANGE}.get(word, GREEN)
         self.status.value = f"<b style='color:{colour}'>{word}</b> &ensp;{html.escape(self.text)}"
         self._draw()
-        self.told.value = "".join(_event(e) for e in list(self.watched.events)[-EVENTS:])
+        self.told.value = _events(list(self.watched.events)[-EVENTS:])
+        opened = opened_by(self.run)
+        own = opened is not None and (opened["pid"], opened["host"]) == (os.getpid(), socket.gethostname())
         for what, button in self.buttons.items():
-            button.disabled = word not in _GOING_ON or word == "stopping"
+            button.disabled = own or word not in _GOING_ON or word == "stopping"
             button.layout.display = "none" if what == ("pause" if word == "paused" else "continue") else ""
         self.over = word in _OVER
         if self.over and not self.error:
             self._say("the run has ended; run this cell again to watch another one in the same folder")
-        elif self.error:
-            self._say("")
+        elif own and not self.error:
+            self._say(
+                f"this kernel is busy training: steer it from notebook 12, or with workbench ask {self.run.path} stop"
+            )
 
     def _draw(self) -> None:
         new = [(trace, shown) for trace, shown in zip(self.chart.data, _curves(self.watched))]
@@ -159,7 +168,8 @@ def live_figure(watched: RunWatch) -> go.Figure:
             text=title, x=x[0], y=y[1], xref="paper", yref="paper", xanchor="left", yanchor="bottom", showarrow=False
         )
     second = {"overlaying": "y", "anchor": "x", "side": "right", "type": "log", "showgrid": False, "tickcolor": ORANGE}
-    return picture.update_layout(yaxis2_type="log", yaxis5=second, margin={"t": 24, "b": 36})
+    picture.update_layout(yaxis5=second, yaxis2_type="log", margin={"t": 24, "b": 36})
+    return picture.update_layout(yaxis2_tickformat=".2~s", yaxis5_tickformat=".2~s")
 
 
 def _curves(watched: RunWatch) -> list[tuple[list[float], list[float]]]:
@@ -168,6 +178,7 @@ def _curves(watched: RunWatch) -> list[tuple[list[float], list[float]]]:
     return [(x, rounded(y)) for x, y in (curve.points() for curve in shown)]
 
 
-def _event(event: dict[str, Any]) -> str:
-    colour = f" style='color:{RED}'" if event["kind"] in ("alarm", "overflow") else ""
-    return f"<div{colour}>{html.escape(event_text(event))}</div>"
+def _events(events: list[dict[str, Any]]) -> str:
+    bad = ("alarm", "rollback", "overflow", "skipped", "damaged checkpoint")
+    lines = [(f" style='color:{RED}'" if e["kind"] in bad else "", html.escape(event_text(e))) for e in events]
+    return "<div style='line-height:1.4'>" + "".join(f"<div{style}>{text}</div>" for style, text in lines) + "</div>"
