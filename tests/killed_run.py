@@ -23,7 +23,7 @@ from workbench.train import course, feeding, loop
 from workbench.train.saving import CheckpointWriter
 
 MOMENTS = ("step", "writing", "evaluating", "starting", "data", "rewinding")
-FAULTS = (600, 1500)  # positions from which a batch of noise is trained on, which the run rolls back from
+FAULTS = (320, 800, 1500)  # positions from which a batch of noise is trained on, which the run rolls back from
 
 
 def noise(position: int, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

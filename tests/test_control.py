@@ -224,11 +224,15 @@ with Control(RunFolder.at({run!r})) as control:
 
 
 def test_interrupting_a_cell_of_a_kernel(run):
+    from ipykernel.kernelspec import RESOURCES, get_kernel_dict
     from jupyter_client import KernelManager
+    from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
-    from workbench.job_kernel import _ThisPython
+    class ThisPython(KernelSpecManager):
+        def get_kernel_spec(self, kernel_name):
+            return KernelSpec(resource_dir=RESOURCES, **get_kernel_dict())
 
-    manager = KernelManager(kernel_spec_manager=_ThisPython(), transport_encryption="auto")
+    manager = KernelManager(kernel_spec_manager=ThisPython(), transport_encryption="auto")
     manager.start_kernel()
     client = manager.client()
     client.start_channels()

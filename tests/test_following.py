@@ -148,6 +148,16 @@ def test_the_states_of_a_run(run):
     assert state() == "finished" and watched.row == {} and watched.checkpoint == ""
 
 
+def test_a_long_log_is_read_in_pieces_when_asked(run, monkeypatch):
+    monkeypatch.setattr("workbench.following._MOST", 200)
+    write(run.path / "metrics.jsonl", numbered(1, 50))
+    watched = RunWatch(run)
+    watched.read(whole=False)
+    assert watched.unread and 1 < watched.row["step"] < 49
+    watched.read()
+    assert not watched.unread and watched.row["step"] == 49
+
+
 def test_a_silent_run_on_another_machine(run):
     run.log_event("start", steps=9)
     (run.path / "control").mkdir()

@@ -98,6 +98,16 @@ def test_a_click_that_comes_too_late_is_answered(elsewhere):
     assert "died" in panel.status.value and panel.error
 
 
+def test_a_folder_that_cannot_be_written_is_told(elsewhere, monkeypatch):
+    def refuse(run, what):
+        raise PermissionError("read-only")
+
+    panel = live_panel(elsewhere)
+    monkeypatch.setattr(live, "ask", refuse)
+    panel.buttons["stop"].click()
+    assert panel.error == "PermissionError: read-only"
+
+
 def test_what_goes_wrong_in_an_update_is_shown_and_stays(elsewhere):
     panel = live_panel(elsewhere)
     with (elsewhere.path / "metrics.jsonl").open("a") as metrics:

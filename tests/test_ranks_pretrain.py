@@ -43,8 +43,9 @@ def runs(tmp_path_factory, samples):
 def test_the_first_rank_tells_the_losses_of_all(runs):
     one, two, second = (run.metrics() for run in runs)
     assert len(one) == len(two) == len(second) == 8
-    means = np.mean([r["rank_losses"] for r in two], 1)
-    assert means == pytest.approx([r["lm_loss"] for r in two], rel=0.02)  # the ranks' targets differ by a few
+    for row in two:  # a mean over a rank's own targets; NaN where it has none
+        assert len(row["rank_losses"]) == 2 and np.nanmin(row["rank_losses"]) <= row["lm_loss"] * (1 + 1e-6)
+        assert np.nanmax(row["rank_losses"]) >= row["lm_loss"] * (1 - 1e-6)
     for name in ("loss", "lm_loss", "instruction_loss", "grad_norm", "tokens", "learning_rate", "position"):
         assert [r[name] for r in two] == pytest.approx([r[name] for r in one], abs=2e-6, rel=1e-5), name
         assert [r[name] for r in second] == [r[name] for r in two], name

@@ -3,8 +3,8 @@
 Exit codes: 0 it went well; 1 a notebook failed, or the lint found an error; 2 something the person
 gave is wrong, and nothing was started; 130 or 143 stopped by SIGINT or SIGTERM. A mistake is told
 in one line on standard error, without a traceback; so is progress. Standard output holds only the
-result: its path, or the findings. Costs nothing for ``--help``: what runs notebooks is imported
-when a command needs it.
+result: its path, the findings, or the run that is watched. Costs nothing for ``--help``: what runs
+notebooks is imported when a command needs it.
 """
 
 import signal

@@ -4,10 +4,10 @@
     for event in watched.read(): ...        once a second, say
     watched.state(), watched.row, watched.curves["loss"].points()
 
-Only bytes that are new are read, at most ``_MOST`` a call and log, so that a long log delays nobody; a
-log that was rewound or replaced (a resumed run, a new one in the same folder) is read again from its
-start. Costs memory that does not grow with the run: a curve keeps at most ``POINTS`` points, the lowest
-and the highest of each stretch, so no spike is lost. Does not: write anything, or read checkpoints.
+Only bytes that are new are read, in pieces of ``_MOST``, so that a long log delays nobody; a log that was
+rewound or replaced (a resumed run, a new one in the same folder) is read again from its start. Costs
+memory that does not grow with the run: a curve keeps at most ``POINTS`` points, the lowest and the
+highest of each stretch, so no spike is lost. Does not: write anything, or read checkpoints.
 """
 
 import json
@@ -37,8 +37,19 @@ class Tail:
     def __init__(self, file: Path, new_only: bool = False) -> None:
         self.file, self.at, self._inode, self._last = file, 0, 0, b""
         self.unread = True  # as far as known
-        while new_only and self.unread:
-            self.read()
+        if new_only and file.is_file():
+            self._skip()
+
+    def _skip(self) -> None:
+        with self.file.open("rb") as log:
+            seen = os.fstat(log.fileno())
+            log.seek(max(0, seen.st_size - _MOST))
+            data = log.read()
+            data = data[: data.rfind(b"\n") + 1]
+            if not data:  # nothing but a piece of a line
+                return
+            self.at, self._inode = max(0, seen.st_size - _MOST) + len(data), seen.st_ino
+            self._last = data[-_SAME:]
 
     def read(self) -> tuple[bool, list[dict[str, Any]]]:
         """(whether the log begins anew with these rows, whole lines since the last call)."""
@@ -75,7 +86,7 @@ class Curve:
         self._newest: tuple[float, float] | None = None
 
     def add(self, x: float, y: Any) -> None:
-        """Append a point; one that is not a finite number is left out, one before the last replaces what is after it."""
+        """Append a point; one that is not finite is left out, one that goes back replaces what is after it."""
         if y is None or not math.isfinite(float(y)):
             return
         point = self._newest = (x, float(y))
@@ -113,6 +124,7 @@ class RunWatch:
         self._metrics = Tail(run.path / "metrics.jsonl", new_only)
         self._events = Tail(run.path / "events.jsonl", new_only)
         self._told = 0.0  # the time of the newest event
+        self.opened: dict[str, Any] | None = None  # the process that had it open at the last ``read``
         self._no_rows()
         self._no_events()
 
@@ -129,8 +141,19 @@ class RunWatch:
         self.alarms = 0
         self.checkpoint = ""
 
-    def read(self) -> list[dict[str, Any]]:
-        """Read what is new; returns the events that were not returned before, not even before a rewind."""
+    def read(self, whole: bool = True) -> list[dict[str, Any]]:
+        """Read what is new; returns the events that were not returned before, not even before a rewind.
+
+        Not ``whole``: a piece of it, so that it does not take long; ``unread`` tells whether there is more.
+        """
+        # Before the logs: a run closes after its last event, so one that is closed has told how it ended.
+        self.opened = opened_by(self.run)
+        new = self._piece()
+        while whole and self.unread:
+            new += self._piece()
+        return new
+
+    def _piece(self) -> list[dict[str, Any]]:
         again, rows = self._metrics.read()
         if again:
             self._no_rows()
@@ -168,9 +191,12 @@ class RunWatch:
         return self._metrics.unread or self._events.unread
 
     def state(self, now: float | None = None) -> tuple[str, str]:
-        """(a word, a sentence): no run, starting, training, paused, stopping, finished, stopped, died or silent."""
+        """(a word, a sentence) as of the last ``read``.
+
+        The words: no run, starting, training, paused, stopping, finished, stopped, died, silent.
+        """
         now = time.time() if now is None else now
-        opened = opened_by(self.run)
+        opened = self.opened
         if opened is not None and (self.start is None or self.start["time"] < opened["time"]):
             return "starting", f"process {opened['pid']} on {opened['host']} prepares data and model"
         if self.start is None:

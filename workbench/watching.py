@@ -44,6 +44,7 @@ def ask_command(folder: Path, what: str) -> None:
     It does so after the step that is going on.
     """
     ask(RunFolder.at(folder), what)
+    print(f"workbench: asked to {what}", file=sys.stderr)
 
 
 def watch(run: RunFolder, stream: TextIO | None = None, every: float = 60.0, tick: float = 0.5) -> int:
@@ -64,8 +65,7 @@ def watch(run: RunFolder, stream: TextIO | None = None, every: float = 60.0, tic
     console = Console(file=stream or sys.stdout)
     drawn = console.is_terminal and not console.is_dumb_terminal
     watched = RunWatch(run)
-    while watched.read() or watched.unread:
-        pass
+    watched.read()
 
     def say(text: str) -> None:
         console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -132,8 +132,9 @@ class TrainStep:
             values["votes"] = votes_told.tolist()
         if by_rank:
             shares, tokens = by_rank
-            # A rank's share of the mean over all targets, as the mean over its own.
-            values["rank_losses"] = (shares * values["tokens"] / np.maximum(tokens, 1)).tolist()
+            # A rank's share of the mean over all targets, as the mean over its own; NaN without any.
+            own = np.divide(shares * values["tokens"], tokens, out=np.full(world, np.nan), where=tokens > 0)
+            values["rank_losses"] = own.tolist()
         return values
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import ipywidgets as widgets
 import plotly.graph_objects as go
 
-from workbench.control import ask, opened_by
+from workbench.control import ask
 from workbench.errors import UserError
 from workbench.following import RunWatch, event_text
 from workbench.progress import quiet, step_line
@@ -71,7 +71,7 @@ class LivePanel(widgets.VBox):
 
     def follow(self, every: float) -> None:
         """Update until the run has ended or the panel is closed."""
-        while not self.over and not self._closed.wait(every):
+        while not self.over and not self._closed.wait(0 if self.watched.unread else every):
             self.update()
 
     def update(self) -> None:
@@ -83,7 +83,7 @@ class LivePanel(widgets.VBox):
                 self._say(f"{type(error).__name__}: {error}", wrong=True)
 
     def _update(self) -> None:
-        self.watched.read()
+        self.watched.read(whole=quiet())
         word, sentence = self.watched.state()
         line = step_line(**self.watched.facts())
         self.text = " · ".join(part for part in (sentence, line) if part) if word != "training" else line
@@ -91,7 +91,7 @@ class LivePanel(widgets.VBox):
         self.status.value = f"<b style='color:{colour}'>{word}</b> &ensp;{html.escape(self.text)}"
         self._draw()
         self.told.value = _events(list(self.watched.events)[-EVENTS:])
-        opened = opened_by(self.run)
+        opened = self.watched.opened
         own = opened is not None and (opened["pid"], opened["host"]) == (os.getpid(), socket.gethostname())
         for what, button in self.buttons.items():
             button.disabled = own or word not in _GOING_ON or word == "stopping"
@@ -115,8 +115,8 @@ class LivePanel(widgets.VBox):
     def _ask(self, what: str) -> None:
         try:
             ask(self.run, what)
-        except UserError as error:
-            self._say(str(error), wrong=True)
+        except Exception as error:  # nobody sees what a click raises
+            self._say(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}", wrong=True)
         else:
             self.update()
             self._say(f"asked to {what}: it is done after the step that is going on")
