@@ -56,9 +56,9 @@ class OnRanks:
         logs.mkdir(parents=True, exist_ok=True)
         jobs = {rank: job_of_rank(job, self.root, rank) for rank in self.ranks.here}
         stale = [state_file(logs, rank) for rank in jobs] + [each.output for each in jobs.values()]
-        for file in (*stale, logs / "scheduler.log"):
+        for file in stale:
             file.unlink(missing_ok=True)
-        with Msrun(self.command(job, timeout), logs, self.environment(job)) as msrun:
+        with Msrun(self.command(job, timeout), logs, self.environment(job), self.ranks.node_rank) as msrun:
             watch = _Watch(jobs, msrun)
             try:
                 watch.until_done(on_cell)
@@ -166,11 +166,13 @@ class _Watch:
             problem = f"rank {rank}: {self.failures[rank]}"
         else:
             rank = min(self.jobs)
-            who, log = ("the scheduler", self.msrun.logs / "scheduler.log")
-            if not self.msrun.scheduler_failed():
-                who, log = "msrun", self.msrun.log
+            who, log = "msrun", self.msrun.log
+            if self.msrun.scheduler_failed():
+                who, log = "the scheduler", self.msrun.scheduler_log
             said = last_lines(_text(log), 1)
             problem = f"{who} gave up: {said[0] if said else 'it said nothing'}, see {log}"
+        if not self.msrun.scheduler_log:
+            problem += "; a rank of another machine may have failed before it, see machine 0"
         shown = rank if rank in self.jobs else min(self.jobs)
         return JobFailed(self.jobs[shown], states[shown].get("cell", 1), problem)
 
