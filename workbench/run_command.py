@@ -112,6 +112,7 @@ def run_command(
     try:
         jobs.run(planned, folder, Progress(folder.path / "metrics.jsonl"), timeout, how)
     except jobs.JobFailed as failure:
-        return tell(f"{failure}; report: {folder.report}", 1)
+        stopped = isinstance(failure, jobs.JobStopped)
+        return tell(f"{failure}; report: {folder.report}", 130 if stopped else 1)
     click.echo(folder.report)
     return 0
