@@ -22,7 +22,7 @@ from workbench.run_folder import RunFolder
 from workbench.train import course, feeding, loop
 from workbench.train.saving import CheckpointWriter
 
-MOMENTS = ("step", "writing", "evaluating", "starting", "data", "rewinding")
+MOMENTS = ("preparing", "step", "writing", "evaluating", "starting", "data", "rewinding")
 FAULTS = (320, 800, 1500)  # positions from which a batch of noise is trained on, which the run rolls back from
 
 
@@ -68,6 +68,9 @@ def arm(moment: str, chance: random.Random) -> None:
         at_call(PerplexityMeter, "measure", 0.3)
     elif moment == "data":
         at_call(feeding, "drop", 0.001)
+    elif moment == "preparing":
+        count = 1
+        at_call(loop, "open_corpus", 3.0)
     elif moment == "starting":
         kill(chance.uniform(0.0, 6.0))
     elif moment == "rewinding":

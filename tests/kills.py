@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -134,13 +135,14 @@ def kill_often(
     config = folder / "config.json"
     write_json(config, configuration(steps or max(60, 5 * kills), layers).as_dict())
     whole, killed = RunFolder.at(folder / "whole"), RunFolder.at(folder / "killed")
-    chance, counted, lives, start = random.Random(seed), Counter(), 0, time.time()
+    chance, counted, start = random.Random(seed), Counter(), time.time()
     if live(config, whole.path, "never", 0):
         raise RuntimeError("the run that is left alone was killed")
     with tqdm(total=kills, unit="kill", disable=not sys.stderr.isatty()) as bar:
         while counted.total() < kills:
             moment = moments[counted.total() % len(moments)]
-            lives += 1
+            if moment == "preparing":  # what was prepared is gone too, and is made again
+                shutil.rmtree(killed.path / "data", ignore_errors=True)
             if live(config, killed.path, moment, chance.randrange(10**9)) == 0:
                 raise RuntimeError(f"the run came to its end after {counted.total()} kills: give more steps")
             counted[moment] += 1
