@@ -97,9 +97,10 @@ class RunFolder:
     def start_logs(self) -> None:
         """Begin a new run in this folder: earlier metrics, events and checkpoints are set aside, never deleted.
 
-        A longer earlier run's last checkpoint would otherwise pass for this run's newest.
+        A longer earlier run's last checkpoint would otherwise pass for this run's newest. Checkpoints go first:
+        killed in between, the next call finds none to go on from and sets aside the rest.
         """
-        for name in ("metrics.jsonl", "events.jsonl", "excluded.json", "checkpoints"):
+        for name in ("checkpoints", "excluded.json", "metrics.jsonl", "events.jsonl"):
             file = self.path / name
             if file.exists():
                 stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(file.stat().st_mtime))
@@ -187,11 +188,18 @@ def environment() -> dict[str, Any]:
     }
 
 
-def write_json(file: Path, value: Any) -> None:
-    """Write ``value`` beside ``file`` and rename, so that a reader never sees half a file."""
+def write_json(file: Path, value: Any, flush: bool = False) -> None:
+    """Write ``value`` beside ``file`` and rename, so that a reader never sees half a file.
+
+    With ``flush`` it is on the disk before it has its name, as what a power cut must not empty.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f".{file.name}.{os.getpid()}")
-    beside.write_text(json.dumps(_plain(value), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    with beside.open("w", encoding="utf-8") as out:
+        out.write(json.dumps(_plain(value), ensure_ascii=False, indent=1) + "\n")
+        if flush:
+            out.flush()
+            os.fsync(out.fileno())
     beside.replace(file)
 
 

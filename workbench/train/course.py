@@ -24,7 +24,7 @@ from typing import Any, Iterator, Mapping
 from tqdm.auto import tqdm
 
 from workbench.config import RunConfig
-from workbench.control import Asked, Control, requests
+from workbench.control import Asked, Control, ask, requests
 from workbench.data.pipeline import Corpus
 from workbench.errors import AlarmStop, RunStopped
 from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
@@ -78,6 +78,7 @@ class Course:
         self.lineage: list[dict[str, Any]] = []  # what was changed when the run was resumed
         self._saved_at, self._alarms = -1, 0
         self._machine_stop: Alarm | None = None
+        self._row: dict[str, Any] = {}
 
     def take_up(self, checkpoint: Checkpoint) -> None:
         """Go on from ``checkpoint``: state, logs and all that is remembered are what they were then.
@@ -92,6 +93,7 @@ class Course:
         self.alarms.load(facts["alarms"])
         self.excluded = Excluded.of(self.run)
         rewind_logs(self.run, self.at)
+        self.excluded.tell(self.run)
         self.perplexities = [
             (e["step"], Perplexity(e["perplexity"], e["low"], e["high"], e["tokens"], e["rows"]))
             for e in self.run.events("evaluation")
@@ -104,8 +106,8 @@ class Course:
             CheckpointWriter(self.run, train.save_total_limit, self._written) as writer,
             tqdm(bar_format="{desc}", disable=quiet()) as bar,
         ):
-            if not self.at:
-                self._evaluate()
+            if not self.at and (alarm := self._obey(self._evaluate())) is not None:
+                self._roll_back(alarm)  # to nothing: the run is stopped
             while self.at < train.steps:
                 alarm = self._stretch(control, writer, bar)
                 if alarm is not None:
@@ -193,7 +195,7 @@ class Course:
             self.run.log_event("alarm", **alarm.event(), samples=self._suspects(alarm))
             if alarm.policy == "freeze":
                 self.state.freeze()
-                self.run.log_event("freeze", step=self.at, learning_rate=self._row["learning_rate"])
+                self.run.log_event("freeze", step=self.at, learning_rate=self._row.get("learning_rate"))
             elif alarm.policy == "rollback":
                 back = back or alarm
             elif alarm.policy == "stop" and alarm.kind in _STATE_IS_GOOD:
@@ -220,15 +222,16 @@ class Course:
         if checkpoint is None:
             self._give_up(alarm, " and not rolled back, since no good checkpoint is from before it")
         step, span = checkpoint.state["step"], positions_of(self.run, alarm)
+        # With the alarm in it: the alarm's own event is later than the step, and goes with the others.
         told = {("alarm" if name == "alarm" else f"alarm_{name}"): value for name, value in alarm.event().items()}
         told |= {"from_step": self.at, "excluded": span, "samples": self._suspects(alarm)}
+        lineage = self.lineage  # of this process: what it was allowed to change stays changed
         go_back(self.run, step, self.excluded.with_one_more(span, {"step": step, **told}), self.rank, self.world)
         self.take_up(checkpoint)
-        # With the alarm in it: the alarm's own event is later than the step, and went with the others.
-        self.run.log_event("rollback", step=step, **told)
+        self.lineage = lineage
 
     def _suspects(self, alarm: Alarm) -> list[dict[str, Any]]:
-        if not alarm.about_data:
+        if not alarm.about_data or not self.at:
             return []
         start, stop = positions_of(self.run, alarm)
         positions = [p for p in range(start, stop) if not any(a <= p < b for a, b in self.excluded.ranges)]
@@ -280,7 +283,7 @@ class Course:
             # The first rank's folder is everybody's; a stop or a save is voted on in the next step.
             while "pause" in (waiting := requests(self.run.of_rank(0))) and not waiting & {"stop", "save"}:
                 if control.poll().stop:
-                    break
+                    ask(self.run.of_rank(0), "stop")  # else the others would sleep on while this one waits for them
                 time.sleep(0.2)
         else:
             while (asked := control.wait_while_paused()).save and not asked.stop:
