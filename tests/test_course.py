@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from tiny_model import TINY
 
 from workbench.alarm_config import AlarmConfig
 from workbench.config import DataConfig, RunConfig, TrainConfig
-from workbench.control import ask
+from workbench.control import Asked, Control, ask, requests
 from workbench.errors import AlarmStop, DataError, RunStopped
 from workbench.evaluate.perplexity import Perplexity
 from workbench.run_folder import RunFolder
@@ -181,6 +182,15 @@ def test_killed_in_a_rollback_by_three_after_an_allowed_change(config, tmp_path,
     (event,) = run.events("rollback")
     assert {k: v for k, v in event.items() if k != "time"} == {k: v for k, v in back.items() if k != "time"}
     same_state(run, alone)
+
+
+def test_a_rank_that_hears_a_signal_while_all_are_paused_wakes_the_others(tmp_path):
+    run = RunFolder.at(tmp_path / "run")
+    with Control(run):
+        ask(run, "pause")
+        second = SimpleNamespace(run=run.of_rank(1), world=2, at=3)
+        course.Course._pause(second, SimpleNamespace(poll=lambda: Asked("SIGTERM")), None)
+        assert requests(run) == {"pause", "stop"}
 
 
 def test_a_model_that_is_broken_from_the_start_is_told(config, tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ Writers append whole lines and flush; readers skip a last line that is not finis
 run can be looked at while another process writes it.
 """
 
+import errno
 import json
 import math
 import os
@@ -215,11 +216,14 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _append(file: Path, row: Mapping[str, Any]) -> None:
-    line = json.dumps(_plain(row), ensure_ascii=False) + "\n"
+    line = (json.dumps(_plain(row), ensure_ascii=False) + "\n").encode("utf-8")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a", encoding="utf-8") as log:
-            log.write(line)
+        with file.open("ab", buffering=0) as log:
+            end = log.seek(0, os.SEEK_END)
+            if log.write(line) < len(line):  # the disk is full: half a line would spoil the next one
+                log.truncate(end)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         raise StorageError(
             f"{file} cannot be written ({error.strerror}); the checkpoints are intact: free space, or make the "
