@@ -44,8 +44,6 @@ from workbench.train.step import TrainStep
 from workbench.train.suspects import suspects
 
 VALIDATION_ROWS = 128  # rows measured at each evaluation
-# A stop for one of these comes from the machine; the state of the run is as good as ever, and is saved.
-_STATE_IS_GOOD = ("throughput", "memory")
 
 
 class Course:
@@ -106,14 +104,18 @@ class Course:
             CheckpointWriter(self.run, train.save_total_limit, self._written) as writer,
             tqdm(bar_format="{desc}", disable=quiet()) as bar,
         ):
-            if not self.at and (alarm := self._obey(self._evaluate())) is not None:
-                self._roll_back(alarm)  # to nothing: the run is stopped
-            while self.at < train.steps:
-                alarm = self._stretch(control, writer, bar)
-                if alarm is not None:
-                    writer.wait()
-                    meet(self.world)  # all see the same checkpoints
-                    self._roll_back(alarm)
+            try:
+                alarm = None if self.at else self._obey(self._evaluate())
+                while alarm is not None or self.at < train.steps:
+                    if alarm is not None:
+                        writer.wait()
+                        meet(self.world)  # all see the same checkpoints
+                        self._roll_back(alarm)
+                    alarm = self._stretch(control, writer, bar)
+            except (RunStopped, AlarmStop):
+                writer.wait()
+                meet(self.world)  # a rank that ends with an error ends the others, and the first may be writing
+                raise
             writer.wait()
         meet(self.world)  # the last checkpoint is there for every rank
         self.run.log_event("finish", step=self.at, seconds=round(time.perf_counter() - began, 2))
@@ -198,8 +200,8 @@ class Course:
                 self.run.log_event("freeze", step=self.at, learning_rate=self._row.get("learning_rate"))
             elif alarm.policy == "rollback":
                 back = back or alarm
-            elif alarm.policy == "stop" and alarm.kind in _STATE_IS_GOOD:
-                self._machine_stop = alarm
+            elif alarm.policy == "stop" and not alarm.about_data:
+                self._machine_stop = alarm  # the state of the run is as good as ever, and is saved
             elif alarm.policy == "stop":
                 stop = stop or alarm
         if stop is not None:
