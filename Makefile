@@ -5,7 +5,7 @@ PYTHON ?= python3
 NAME ?= demo
 OUT ?= runs/$(NAME)
 # The studies look at a part of training on made-up or bundled data, whatever DATA is.
-STUDIES := $(sort $(wildcard notebooks/03_*.ipynb notebooks/09_*.ipynb notebooks/10_*.ipynb))
+STUDIES := $(sort $(wildcard notebooks/03_*.ipynb notebooks/09_*.ipynb notebooks/10_*.ipynb notebooks/11_*.ipynb))
 NOTEBOOKS := $(filter-out $(STUDIES),$(sort $(wildcard notebooks/[01][0-9]_*.ipynb)))
 BIN := .venv/bin
 
@@ -22,7 +22,7 @@ help:
 	@echo '  TOKENIZER=FOLDER        your tokenizer, a Hugging Face folder'
 	@echo '  STEPS=N                 training steps'
 	@echo '  NAME=NAME or OUT=FOLDER where to: runs/NAME, or any folder'
-	@echo 'make studies              run the other notebooks (loss scale, experts, several ranks) into the same folder'
+	@echo 'make studies              run the other notebooks (loss scale, experts, several ranks, alarms) into the same folder'
 	@echo 'make test                 the tests, then every notebook against its stored outputs'
 	@echo 'make bench                data pipeline, model and training step beside their peers, into runs/bench (about an hour; 4 GB of disk)'
 	@echo 'make lab                  open JupyterLab on the notebooks'

@@ -19,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Sequence
 
 import numpy as np
 from tqdm import tqdm
@@ -38,7 +39,7 @@ NOT_COMPARED = {
 }
 
 
-def configuration(steps: int) -> RunConfig:
+def configuration(steps: int, layers: int = 2) -> RunConfig:
     """A run with everything in it that a resume could lose."""
     samples = ROOT / "data_samples"
     return RunConfig(
@@ -51,7 +52,7 @@ def configuration(steps: int) -> RunConfig:
         model=ModelConfig(
             hidden_size=32,
             intermediate_size=64,
-            num_hidden_layers=2,
+            num_hidden_layers=layers,
             num_attention_heads=2,
             num_key_value_heads=1,
             task_dropout=0.2,
@@ -125,11 +126,13 @@ def _samples_once(run: RunFolder, rows: list[dict]) -> bool:
     return True
 
 
-def kill_often(folder: Path, kills: int, seed: int = 1, steps: int | None = None, moments=MOMENTS) -> dict:
+def kill_often(
+    folder: Path, kills: int, seed: int = 1, steps: int | None = None, layers: int = 2, moments: Sequence[str] = MOMENTS
+) -> dict:
     """Kill a run ``kills`` times and compare it with one that was left alone; the result, also in ``kills.json``."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "config.json"
-    write_json(config, configuration(steps or max(60, 5 * kills)).as_dict())
+    write_json(config, configuration(steps or max(60, 5 * kills), layers).as_dict())
     whole, killed = RunFolder.at(folder / "whole"), RunFolder.at(folder / "killed")
     chance, counted, lives, start = random.Random(seed), Counter(), 0, time.time()
     if live(config, whole.path, "never", 0):

@@ -70,7 +70,7 @@ def test_each_rank_runs_it_joined_from_start_to_end(tmp_path, monkeypatch, capsy
         assert ending(notebook)["status"] == "done" and ending(notebook)["cells"] == 3
         assert json.loads(state_file(out / "ranks/logs/01_a", rank).read_text())["status"] == "done"
     assert (out / "notebooks/01_a.html").exists() and not list((out / "notebooks").glob("*.log"))
-    assert "exit with exception" not in (out / "ranks/logs/01_a/msrun.log").read_text()
+    assert "exit with exception" not in (out / "ranks/logs/01_a/msrun_0.log").read_text()
     assert "Traceback" not in (out / "ranks/logs/01_a/scheduler.log").read_text()
     assert left_over("WORKBENCH_TEST_GOOD") == []
 
@@ -185,7 +185,8 @@ class Said:
     """Stands for an Msrun that said something of its workers."""
 
     def __init__(self, logs, **bad):
-        self.logs, self.bad = logs, {int(pid[1:]): code for pid, code in bad.items()}
+        self.logs, self.scheduler_log = logs, logs / "scheduler.log"
+        self.bad = {int(pid[1:]): code for pid, code in bad.items()}
 
     def ended_badly(self):
         return self.bad

@@ -1,7 +1,7 @@
 """The command line: ``workbench run``, ``report``, ``export``, ``prepare``, ``tokenizer``, ``budget``, and others.
 
 Exit codes: 0 it went well; 1 a notebook failed, or the lint found an error; 2 something the person
-gave is wrong, and nothing was started; 130 or 143 stopped by SIGINT or SIGTERM. A mistake is told
+gave is wrong, and nothing was started; 130 stopped by SIGINT or by ``workbench ask``, 143 by SIGTERM. A mistake is told
 in one line on standard error, without a traceback; so is progress. Standard output holds only the
 result: its path, the findings, or the run that is watched. Costs nothing for ``--help``: what runs
 notebooks is imported when a command needs it.

@@ -22,7 +22,7 @@ import papermill
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from workbench.check_cells import try_checks
-from workbench.errors import DataError, SettingError, unknown_name
+from workbench.errors import DataError, RunStopped, SettingError, unknown_name
 from workbench.job_kernel import AtCell, JoinFailed, Rank, kernel_of_this_python
 from workbench.launching import last_lines
 from workbench.pages import write_pages
@@ -60,6 +60,10 @@ class JobFailed(Exception):
     def __init__(self, job: Job, cell: int, problem: str) -> None:
         self.job, self.cell, self.problem = job, cell, problem
         super().__init__(f"{problem} ({job.source.name}, code cell {cell}; executed notebook: {job.output})")
+
+
+class JobStopped(JobFailed):
+    """A run in the notebook was asked to stop, through its folder; it saved, and the same job goes on from there."""
 
 
 def read_notebook(path: Path) -> nbformat.NotebookNode:
@@ -197,6 +201,9 @@ def execute(job: Job, on_cell: OnCell, timeout: float | None = None, rank: Rank 
                 on_cell_executed=lambda cell, cell_index, execute_reply: at_cell.ended(execute_reply),
             )
     except papermill.PapermillExecutionError as error:
+        if error.ename == RunStopped.__name__:
+            ended("stopped", _problem(error))
+            raise JobStopped(job, at["cell"], _problem(error)) from None
         raise failed(_problem(error)) from None
     except CellTimeoutError as error:
         if "Timeout waiting for IOPub output" in str(error):

@@ -109,13 +109,18 @@ class Ranks:
 class Msrun:
     """``msrun`` and all that it starts; a context manager, at whose end none of it is left.
 
-    What msrun itself says goes to ``logs/msrun.log``, what its processes say to ``worker_RANK.log``
-    and ``scheduler.log`` beside it.
+    What it says itself goes to ``logs/msrun_NODE.log``, what its processes say to ``worker_RANK.log``
+    and, on machine 0 which alone has one, ``scheduler.log`` beside it. Several machines may share ``logs``.
     """
 
-    def __init__(self, command: Sequence[str], logs: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], logs: Path, environment: Mapping[str, str] | None = None, node: int = 0
+    ) -> None:
         self.logs, self.mark = logs, f"{os.getpid()}-{secrets.token_hex(8)}"
-        self.log = logs / "msrun.log"
+        self.log = logs / f"msrun_{node}.log"
+        self.scheduler_log = None if node else logs / "scheduler.log"
+        if self.scheduler_log:
+            self.scheduler_log.unlink(missing_ok=True)
         with self.log.open("w") as said:
             self.process = subprocess.Popen(
                 command,
@@ -137,11 +142,11 @@ class Msrun:
 
     def scheduler_failed(self) -> bool:
         """Whether the scheduler has given up, which ends no rank: it lost one, or could not listen on its port."""
-        return "Traceback (most recent call last)" in _read(self.logs / "scheduler.log")
+        return "Traceback (most recent call last)" in _read(self.scheduler_log)
 
     def silent_ranks(self) -> set[int]:
         """The ranks, on any machine, that the scheduler has not heard of for 30 s."""
-        return {int(rank) for rank in _SILENT.findall(_read(self.logs / "scheduler.log"))}
+        return {int(rank) for rank in _SILENT.findall(_read(self.scheduler_log))}
 
     def processes(self) -> list[psutil.Process]:
         """All that run of this launch, also those whose parents are gone."""
@@ -214,8 +219,8 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+def _read(path: Path | None) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path and path.exists() else ""
 
 
 def last_lines(text: str, lines: int = LAST_LINES) -> list[str]:

@@ -29,7 +29,7 @@ from typing import Any, Mapping, Sequence
 import psutil
 
 from workbench.job_kernel import SAVE_SECONDS
-from workbench.jobs import Job, JobFailed, OnCell, device_of, say_ended
+from workbench.jobs import Job, JobFailed, JobStopped, OnCell, device_of, say_ended
 from workbench.launching import Msrun, Ranks, in_shell, last_lines
 from workbench.rank_worker import job_of_rank, state_file
 from workbench.run_folder import RunFolder
@@ -56,9 +56,9 @@ class OnRanks:
         logs.mkdir(parents=True, exist_ok=True)
         jobs = {rank: job_of_rank(job, self.root, rank) for rank in self.ranks.here}
         stale = [state_file(logs, rank) for rank in jobs] + [each.output for each in jobs.values()]
-        for file in (*stale, logs / "scheduler.log"):
+        for file in stale:
             file.unlink(missing_ok=True)
-        with Msrun(self.command(job, timeout), logs, self.environment(job)) as msrun:
+        with Msrun(self.command(job, timeout), logs, self.environment(job), self.ranks.node_rank) as msrun:
             watch = _Watch(jobs, msrun)
             try:
                 watch.until_done(on_cell)
@@ -134,7 +134,7 @@ class _Watch:
         bad, found = self.msrun.ended_badly(), {}
         for rank, state in states.items():
             problem = state.get("problem", "")
-            if state["status"] in ("failed", "interrupted"):
+            if state["status"] in ("failed", "interrupted", "stopped"):
                 found[rank] = (not problem.startswith("the kernel died"), state["time"], problem)
             elif state["status"] == "running" and state["pid"] in bad:
                 found[rank] = (False, time.time(), f"its process {_ending(bad[state['pid']])}")
@@ -166,13 +166,16 @@ class _Watch:
             problem = f"rank {rank}: {self.failures[rank]}"
         else:
             rank = min(self.jobs)
-            who, log = ("the scheduler", self.msrun.logs / "scheduler.log")
-            if not self.msrun.scheduler_failed():
-                who, log = "msrun", self.msrun.log
+            who, log = "msrun", self.msrun.log
+            if self.msrun.scheduler_failed():
+                who, log = "the scheduler", self.msrun.scheduler_log
             said = last_lines(_text(log), 1)
             problem = f"{who} gave up: {said[0] if said else 'it said nothing'}, see {log}"
+        if not self.msrun.scheduler_log:
+            problem += "; a rank of another machine may have failed before it, see machine 0"
         shown = rank if rank in self.jobs else min(self.jobs)
-        return JobFailed(self.jobs[shown], states[shown].get("cell", 1), problem)
+        stopped = failed and {states[each]["status"] for each in failed if each in states} == {"stopped"}
+        return (JobStopped if stopped else JobFailed)(self.jobs[shown], states[shown].get("cell", 1), problem)
 
     def stop(self) -> None:
         """Interrupt all ranks and give them time to save."""
@@ -199,7 +202,8 @@ class _Watch:
         for rank, state in self.states().items():
             if state["status"] not in spoke:
                 at = {name: state[name] for name in ("cell", "cells") if name in state}
-                own = ("failed", self.failures[rank]) if rank in self.failures else (status, problem)
+                ended = "stopped" if state["status"] == "stopped" else "failed"
+                own = (ended, self.failures[rank]) if rank in self.failures else (status, problem)
                 say_ended(self.jobs[rank], *own, at)
 
 

@@ -24,7 +24,7 @@ import psutil
 
 from workbench.device import join_ranks, ranks, use_device
 from workbench.job_kernel import SAVE_SECONDS, Rank
-from workbench.jobs import Job, JobFailed, device_of, execute, plan
+from workbench.jobs import Job, JobFailed, JobStopped, device_of, execute, plan
 from workbench.launching import MARK
 from workbench.parameters import parse_assignments
 from workbench.run_folder import RunFolder, write_json
@@ -59,7 +59,7 @@ def run_rank(job: Job, logs: Path, rank: Rank, timeout: float | None) -> int:
     try:
         execute(job, on_cell, timeout, rank)
     except JobFailed as failure:
-        tell(status="failed", cell=failure.cell, problem=failure.problem)
+        tell(status="stopped" if isinstance(failure, JobStopped) else "failed", cell=failure.cell, problem=failure.problem)
         time.sleep(FAILED_SECONDS)
         return 1
     except KeyboardInterrupt:

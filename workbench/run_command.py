@@ -73,8 +73,8 @@ def run_command(
     Relative paths are relative to where you are.
 
     On several machines run the same command on each, with its --node-rank, when notebooks and data
-    have the same paths there. Only the first is told when a rank on another fails, by the
-    scheduler, within a minute.
+    have the same paths there. A machine whose ranks fail ends at once, the others when the
+    scheduler misses them, after 30 s.
     """
     if not notebooks:
         raise click.UsageError("no notebook given; for example: workbench run notebooks/01_*.ipynb --out runs/demo")
@@ -112,6 +112,7 @@ def run_command(
     try:
         jobs.run(planned, folder, Progress(folder.path / "metrics.jsonl"), timeout, how)
     except jobs.JobFailed as failure:
-        return tell(f"{failure}; report: {folder.report}", 1)
+        stopped = isinstance(failure, jobs.JobStopped)
+        return tell(f"{failure}; report: {folder.report}", 130 if stopped else 1)
     click.echo(folder.report)
     return 0

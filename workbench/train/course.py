@@ -271,6 +271,7 @@ class Course:
         """End the run after a step that was asked to be the last. Raises RunStopped, or AlarmStop for an alarm."""
         self._save(writer)
         writer.wait()
+        meet(self.world)  # the first rank's checkpoint is on disk before any rank ends
         control.done("stop")
         alarm = self._machine_stop
         if alarm is not None:
