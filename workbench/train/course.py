@@ -49,8 +49,7 @@ VALIDATION_ROWS = 128  # rows measured at each evaluation
 class Course:
     """A run under way; see the top of the file.
 
-    ``here``: ``surroundings()``; ``place``: (rank, number of ranks).
-    ``drill`` as in ``fed``.
+    ``here``: ``surroundings()``; ``place``: (rank, number of ranks); ``drill`` as in ``fed``.
     """
 
     def __init__(
@@ -271,7 +270,6 @@ class Course:
         """End the run after a step that was asked to be the last. Raises RunStopped, or AlarmStop for an alarm."""
         self._save(writer)
         writer.wait()
-        meet(self.world)  # the first rank's checkpoint is on disk before any rank ends
         control.done("stop")
         alarm = self._machine_stop
         if alarm is not None:
