@@ -1,9 +1,12 @@
 """A run that is stopped, steered, rolled back or refused: beside one that was left alone, to the bit."""
 
 import json
+import math
 import os
+import shutil
 import signal
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,9 +14,11 @@ from tiny_model import TINY
 
 from workbench.alarm_config import AlarmConfig
 from workbench.config import DataConfig, RunConfig, TrainConfig
-from workbench.control import ask
+from workbench.control import Asked, Control, ask, requests
 from workbench.errors import AlarmStop, DataError, RunStopped
+from workbench.evaluate.perplexity import Perplexity
 from workbench.run_folder import RunFolder
+from workbench.train import course, rollback
 from workbench.train.checkpoint import latest_checkpoint, list_checkpoints
 from workbench.train.loop import pretrain
 
@@ -149,6 +154,59 @@ def test_a_rollback_gives_the_run_that_never_had_the_batch(config, tmp_path):
     positions = [row["position"] for row in run.metrics()]
     assert positions == [BATCH * (s + (s >= FAULT)) for s in range(1, STEPS + 1)]
     assert latest_checkpoint(run).state["data"]["excluded"] == [[(FAULT - 1) * BATCH, FAULT * BATCH]]
+
+
+def test_killed_in_a_rollback_by_three_after_an_allowed_change(config, tmp_path, monkeypatch):
+    alone, run = RunFolder.at(tmp_path / "alone"), RunFolder.at(tmp_path / "run")
+    alarms = AlarmConfig(loss_spike="rollback", spike_deviations=4.0, spike_nats=0.3, rollback_checkpoints=3)
+    spiky = replace(config, train=replace(config.train, save_total_limit=4), alarms=alarms)
+    slower = replace(spiky, train=replace(spiky.train, adam_beta1=0.8))
+    with pytest.raises(RunStopped):
+        pretrain(spiky, run, drill=at_position(12 * BATCH, lambda: ask(run, "stop")))
+    shutil.copytree(run.path, alone.path)
+    pretrain(slower, alone, allow_changes=("adam_beta1",), drill=noise)
+    (resumed,), (back,) = alone.events("resume"), alone.events("rollback")
+    assert back["step"] < resumed["step"] and latest_checkpoint(alone).state["lineage"] == [
+        {"step": resumed["step"], "changes": resumed["changes"]}
+    ]
+
+    def killed(path, why):
+        raise SystemExit
+
+    with monkeypatch.context() as change:
+        change.setattr(rollback, "set_aside", killed)
+        with pytest.raises(SystemExit):
+            pretrain(slower, run, allow_changes=("adam_beta1",), drill=noise)
+    trained = pretrain(slower, run, allow_changes=("adam_beta1",), drill=noise)
+    assert trained.resumed_from == back["step"] and numbers(run) == numbers(alone)
+    (event,) = run.events("rollback")
+    assert {k: v for k, v in event.items() if k != "time"} == {k: v for k, v in back.items() if k != "time"}
+    same_state(run, alone)
+
+
+def test_a_rank_that_hears_a_signal_while_all_are_paused_wakes_the_others(tmp_path):
+    run = RunFolder.at(tmp_path / "run")
+    with Control(run):
+        ask(run, "pause")
+        second = SimpleNamespace(run=run.of_rank(1), world=2, at=3)
+        course.Course._pause(second, SimpleNamespace(poll=lambda: Asked("SIGTERM")), None)
+        assert requests(run) == {"pause", "stop"}
+
+
+def test_a_model_that_is_broken_from_the_start_is_told(config, tmp_path, monkeypatch):
+    run = RunFolder.at(tmp_path / "run")
+    monkeypatch.setattr(course.PerplexityMeter, "measure", lambda self: Perplexity(math.inf, 1.0, math.inf, 9, 9))
+    for policy, told in [("rollback", "no good checkpoint"), ("freeze", "")]:
+        alarms = AlarmConfig(perplexity_jump=policy)
+        short = replace(config, train=replace(config.train, steps=2), alarms=alarms)
+        if told:
+            with pytest.raises(AlarmStop, match=told):
+                pretrain(short, run, "never")
+        else:
+            pretrain(short, run, "never")
+            assert len({row["learning_rate"] for row in run.metrics()}) == 1
+        (alarm,) = run.events("alarm")
+        assert (alarm["alarm"], alarm["step"], alarm["samples"]) == ("perplexity_jump", 0, [])
 
 
 def test_a_batch_above_the_limit_is_not_applied(config, alone, tmp_path):

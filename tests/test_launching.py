@@ -3,12 +3,14 @@
 Starts processes.
 """
 
+import signal
 import sys
 import time
 
 import psutil
 import pytest
 
+from workbench import rank_worker
 from workbench.errors import SettingError
 from workbench.launching import LaunchFailed, Msrun, Ranks, launch
 
@@ -93,3 +95,13 @@ def test_the_end_of_a_launch_reaches_what_left_its_parents(tmp_path):
 def test_ranks_that_cannot_be_are_refused(given, message):
     with pytest.raises(SettingError, match=message):
         Ranks(**given)
+
+
+def test_a_rank_is_stopped_once():
+    before = signal.signal(signal.SIGTERM, rank_worker._stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # a scheduler's, and the launcher's that passes it on: while it saves
+    finally:
+        signal.signal(signal.SIGTERM, before)

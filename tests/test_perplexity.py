@@ -58,3 +58,10 @@ def test_the_unigram_model_is_the_smoothed_entropy():
 def test_no_validation_text_says_what_to_change():
     with pytest.raises(DataError, match="raise validation_share"):
         PerplexityMeter(Transformer(CONFIG, seed=0), source_of([]))
+
+
+def test_a_diverged_model_has_an_infinite_one_and_no_error():
+    source = source_of([np.arange(64)] * 3)
+    meter = PerplexityMeter(Transformer(CONFIG, seed=0), source)
+    meter._sums = lambda batch: (np.full(16, 8000.0), np.full(16, 10))
+    assert meter.measure().value == np.inf

@@ -1,6 +1,7 @@
 """What a run goes on from, and what must be as it was."""
 
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,10 +9,13 @@ import pytest
 
 from workbench.alarm_config import AlarmConfig
 from workbench.config import DataConfig, RunConfig, TrainConfig
+from workbench.data.fingerprints import order_fingerprint, parts_of, token_fingerprints
+from workbench.data.tokenizing import load_tokenizer
 from workbench.errors import DataError, SettingError
 from workbench.run_folder import RunFolder, write_json
 from workbench.train.checkpoint import save_checkpoint
 from workbench.train.resuming import check_surroundings, checkpoint_to_resume, is_unfinished
+from workbench.train.rollback import Excluded
 
 CONFIG = RunConfig()
 PRINTS = {"data": "aa", "tokenizer": "bb", "cleaning": "cc", "settings": "dd", "order": "ee"}
@@ -62,13 +66,38 @@ def test_other_data_is_refused_with_both_fingerprints():
 
 
 def test_a_changed_setting_of_the_data_explains_the_fingerprint_and_allows_it():
-    other, prints = replace(CONFIG, data=DataConfig(overlap=0.5)), {**PRINTS, "settings": "ff"}
-    with pytest.raises(DataError, match="settings: 'dd' then, 'ff' now; data.overlap: 0.25 then, 0.5 now"):
+    other, prints = replace(CONFIG, data=DataConfig(overlap=0.5)), {**PRINTS, "order": "ff"}
+    with pytest.raises(DataError, match="order: 'ee' then, 'ff' now; data.overlap: 0.25 then, 0.5 now"):
         check(config=other, prints=prints)
     assert {c["name"]: c["allowed"] for c in check(config=other, prints=prints, allow=("overlap",))} == {
-        "settings": True,
+        "order": True,
         "data.overlap": True,
     }
+
+
+def test_a_setting_that_is_allowed_does_not_let_other_data_through():
+    other, prints = replace(CONFIG, data=DataConfig(overlap=0.5)), {**PRINTS, "order": "ff", "data": "gg"}
+    with pytest.raises(DataError, match="data: 'aa' then, 'gg' now"):
+        check(config=other, prints=prints, allow=("overlap",))
+    assert len(check(config=other, prints=prints, allow=("overlap", "data"))) == 3
+
+
+def test_every_setting_of_the_data_changes_the_parts_that_it_is_said_to():
+    values = {True: False, False: True, "text": "body", "NFC": "NFKC", "auto": "plain", "keep": "simplified"}
+    values |= {"domain": "kind", "samples": "tokens", "base_exhausted": "all_exhausted", "response": "all"}
+    tokenizer = load_tokenizer(CONFIG.data.tokenizer)
+
+    def prints(config):
+        return {**token_fingerprints(config, tokenizer, None), "order": order_fingerprint(config)}
+
+    before = prints(CONFIG.data)
+    for name, value in vars(CONFIG.data).items():
+        if name in ("data", "tasks", "tokenizer", "base_share", "task_share", "perturbed_share"):
+            continue
+        other = 7 if name == "seed" else value * 2 if type(value) in (int, float) else values[value]
+        other = "always" if name == "markup" else other
+        after = prints(replace(CONFIG.data, **{name: other}))
+        assert {part for part in before if before[part] != after[part]} <= parts_of(name), name
 
 
 def test_data_that_was_moved_is_the_same_data():
@@ -129,9 +158,43 @@ def test_a_damaged_one_is_named_and_the_one_before_used(run):
 
 
 def test_a_checkpoint_that_was_trained_on_excluded_data_is_not_used(run):
-    write_json(run.path / "excluded.json", {"ranges": [[200, 216]], "rollbacks": [{}]})
+    back = {"step": 10, "from_step": 14, "excluded": [200, 216]}
+    write_json(run.path / "excluded.json", {"ranges": [[200, 216]], "rollbacks": [back]})
     checkpoint, ((error, path),) = checkpoint_to_resume(run, "auto")
     assert checkpoint.state["step"] == 10 and path.name == "step_000020" and "200 to 216" in str(error)
+
+
+def test_killed_while_rolling_back_by_two_the_one_between_is_not_used(run):
+    back = {"step": 10, "from_step": 24, "excluded": [368, 384]}  # step 20 has not seen the samples
+    write_json(run.path / "excluded.json", {"ranges": [[368, 384]], "rollbacks": [back]})
+    checkpoint, ((error, path),) = checkpoint_to_resume(run, "auto")
+    assert checkpoint.state["step"] == 10 and path.name == "step_000020" and "from step 24 to step 10" in str(error)
+    excluded = Excluded.of(run)
+    excluded.tell(run)
+    excluded.tell(run)
+    (event,) = run.events("rollback")
+    assert {name: event[name] for name in back} == back
+
+
+def test_killed_while_a_new_run_sets_the_old_one_aside(run, monkeypatch):
+    rename, left = Path.rename, [0]
+
+    def killed(self, target):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", killed)
+    run.log_metrics({"step": 1})
+    for renamed in (0, 1, 0, 1, 0):
+        left[0] = renamed
+        with pytest.raises(KeyboardInterrupt):
+            run.start_logs()
+        assert left[0] < 0 and (run.checkpoints.exists() or checkpoint_to_resume(run, "auto") == (None, ()))
+    left[0] = 9
+    run.start_logs()
+    assert [p.name for p in run.path.iterdir()] == ["earlier"]
 
 
 def test_nothing_to_go_on_from(tmp_path):

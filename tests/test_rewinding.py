@@ -45,3 +45,11 @@ def test_logging_at_100_resuming_at_80_and_again(tmp_path):
     assert rewind_logs(run, 85) == 5 and rewind_logs(run, 85) == 0
     lines = (tmp_path / "earlier" / "redone-metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [*range(81, 101), *range(86, 91)]
+
+
+def test_that_it_was_resumed_and_rolled_back_stays_true(tmp_path):
+    run = RunFolder.at(tmp_path)
+    for kind, step in [("resume", 20), ("rollback", 18), ("alarm", 22), ("evaluation", 15)]:
+        run.log_event(kind, step=step)
+    rewind_logs(run, 15)
+    assert [e["kind"] for e in run.events()] == ["resume", "rollback", "evaluation"]

@@ -2,12 +2,13 @@
 
 import json
 import math
+import resource
 
 import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from workbench.errors import DataError
+from workbench.errors import DataError, StorageError
 from workbench.run_folder import Number, RunFolder
 
 
@@ -70,3 +71,22 @@ def test_results_are_kept_in_the_notebooks_order(run):
     assert [r["notebook"] for r in results] == ["01_a", "02_b"]
     assert results[0]["numbers"] == [{"name": "n", "value": 1.5, "unit": "nats", "note": "", "headline": False}]
     assert results[0]["figures"][0]["figure"]["data"][0]["y"] == [2]
+
+
+def test_a_full_disk_leaves_no_half_line(run):
+    run.log_event("start")
+    log = run.path / "events.jsonl"
+    whole = log.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(whole) + 20, limits[1]))
+    try:
+        with pytest.raises(StorageError, match="events.jsonl cannot be written"):
+            run.log_event("stop", by="x" * 100)
+        assert log.read_bytes() == whole
+        with pytest.raises(StorageError):
+            run.log_event("stop", by="x" * 20_000)
+        assert log.read_bytes() == whole
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    run.log_event("stop")
+    assert [e["kind"] for e in run.events()] == ["start", "stop"]

@@ -71,6 +71,9 @@ def run_rank(job: Job, logs: Path, rank: Rank, timeout: float | None) -> int:
 
 
 def _stop(number: int, frame: Any) -> None:
+    # Once: a scheduler signals every process and the launcher passes it on, and a second one would break off
+    # the saving. Who wants it to end at once has the launcher kill it.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -3,8 +3,9 @@
     rewind_logs(run, step=40)        what was logged later is in earlier/redone-*.jsonl
 
 A run that died at step 57 goes on from its checkpoint of step 40: steps 41 to 57 are computed again,
-and their first lines would be doubles. Lines without a step (signals, requests) stay. A last line
-that was not finished is taken out too. Costs one reading of both logs.
+and their first lines would be doubles. Lines without a step stay, and so do ``HISTORY``: that a run was
+resumed or rolled back does not become untrue. A last line that was not finished is taken out too.
+Costs one reading of both logs.
 """
 
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 from workbench.run_folder import RunFolder
 
 LOGS = ("metrics.jsonl", "events.jsonl")
+HISTORY = ("resume", "rollback")  # kinds of events
 
 
 def rewind_logs(run: RunFolder, step: int) -> int:
@@ -43,4 +45,7 @@ def _rewind(log: Path, aside: Path, step: int) -> int:
 
 
 def _is_later(line: bytes, step: int) -> bool:
-    return not line.endswith(b"\n") or json.loads(line).get("step", 0) > step
+    if not line.endswith(b"\n"):
+        return True
+    row = json.loads(line)
+    return row.get("step", 0) > step and row.get("kind") not in HISTORY

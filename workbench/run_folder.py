@@ -17,6 +17,7 @@ Writers append whole lines and flush; readers skip a last line that is not finis
 run can be looked at while another process writes it.
 """
 
+import errno
 import json
 import math
 import os
@@ -97,9 +98,10 @@ class RunFolder:
     def start_logs(self) -> None:
         """Begin a new run in this folder: earlier metrics, events and checkpoints are set aside, never deleted.
 
-        A longer earlier run's last checkpoint would otherwise pass for this run's newest.
+        A longer earlier run's last checkpoint would otherwise pass for this run's newest. Checkpoints go first:
+        killed in between, the next call finds none to go on from and sets aside the rest.
         """
-        for name in ("metrics.jsonl", "events.jsonl", "excluded.json", "checkpoints"):
+        for name in ("checkpoints", "excluded.json", "metrics.jsonl", "events.jsonl"):
             file = self.path / name
             if file.exists():
                 stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(file.stat().st_mtime))
@@ -187,11 +189,18 @@ def environment() -> dict[str, Any]:
     }
 
 
-def write_json(file: Path, value: Any) -> None:
-    """Write ``value`` beside ``file`` and rename, so that a reader never sees half a file."""
+def write_json(file: Path, value: Any, flush: bool = False) -> None:
+    """Write ``value`` beside ``file`` and rename, so that a reader never sees half a file.
+
+    With ``flush`` it is on the disk before it has its name, as what a power cut must not empty.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     beside = file.with_name(f".{file.name}.{os.getpid()}")
-    beside.write_text(json.dumps(_plain(value), ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    with beside.open("w", encoding="utf-8") as out:
+        out.write(json.dumps(_plain(value), ensure_ascii=False, indent=1) + "\n")
+        if flush:
+            out.flush()
+            os.fsync(out.fileno())
     beside.replace(file)
 
 
@@ -207,11 +216,14 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _append(file: Path, row: Mapping[str, Any]) -> None:
-    line = json.dumps(_plain(row), ensure_ascii=False) + "\n"
+    line = (json.dumps(_plain(row), ensure_ascii=False) + "\n").encode("utf-8")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.open("a", encoding="utf-8") as log:
-            log.write(line)
+        with file.open("ab", buffering=0) as log:
+            end = log.seek(0, os.SEEK_END)
+            if log.write(line) < len(line):  # the disk is full: half a line would spoil the next one
+                log.truncate(end)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError as error:
         raise StorageError(
             f"{file} cannot be written ({error.strerror}); the checkpoints are intact: free space, or make the "

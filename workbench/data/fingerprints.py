@@ -74,6 +74,16 @@ def order_fingerprint(config: DataConfig) -> str:
     return fingerprint({name: getattr(config, name) for name in _ORDER})
 
 
+def parts_of(setting: str) -> set[str]:
+    """The parts that another value of a ``DataConfig`` ``setting`` changes; none where it only says a place."""
+    if setting in _PLACES:
+        return set()
+    if setting in _CLEANING:
+        return {"cleaning"}
+    parts = {"order"} if setting in _ORDER else {"settings"}
+    return parts | ({"settings"} if setting in _BOTH else set()) | ({"tokenizer"} if setting == "templates" else set())
+
+
 def require_same(saved: dict[str, str], now: dict[str, str], what: str) -> None:
     """Raise DataError, with both fingerprints of each part that differs, unless all are the same."""
     names = [name for name in {**saved, **now} if saved.get(name) != now.get(name)]

@@ -110,4 +110,7 @@ def unigram_perplexity(
 def _perplexity(sums: np.ndarray, counts: np.ndarray) -> Perplexity:
     keep = counts > 0
     mean = bootstrap(sums[keep] / counts[keep], counts[keep])
-    return Perplexity(*(math.exp(v) for v in (mean.value, mean.low, mean.high)), int(counts.sum()), int(keep.sum()))
+    values = (mean.value, mean.low, mean.high)
+    # Beyond 709 nats e^x is no float any more: a diverged model's perplexity is infinite, and no error.
+    values = (math.inf if v > 709 else math.exp(v) for v in values)
+    return Perplexity(*values, int(counts.sum()), int(keep.sum()))

@@ -24,7 +24,7 @@ from typing import Any, Iterator, Mapping
 from tqdm.auto import tqdm
 
 from workbench.config import RunConfig
-from workbench.control import Asked, Control, requests
+from workbench.control import Asked, Control, ask, requests
 from workbench.data.pipeline import Corpus
 from workbench.errors import AlarmStop, RunStopped
 from workbench.evaluate.perplexity import Perplexity, PerplexityMeter
@@ -44,15 +44,12 @@ from workbench.train.step import TrainStep
 from workbench.train.suspects import suspects
 
 VALIDATION_ROWS = 128  # rows measured at each evaluation
-# A stop for one of these comes from the machine; the state of the run is as good as ever, and is saved.
-_STATE_IS_GOOD = ("throughput", "memory")
 
 
 class Course:
     """A run under way; see the top of the file.
 
-    ``here``: ``surroundings()``; ``place``: (rank, number of ranks).
-    ``drill`` as in ``fed``.
+    ``here``: ``surroundings()``; ``place``: (rank, number of ranks); ``drill`` as in ``fed``.
     """
 
     def __init__(
@@ -78,6 +75,7 @@ class Course:
         self.lineage: list[dict[str, Any]] = []  # what was changed when the run was resumed
         self._saved_at, self._alarms = -1, 0
         self._machine_stop: Alarm | None = None
+        self._row: dict[str, Any] = {}
 
     def take_up(self, checkpoint: Checkpoint) -> None:
         """Go on from ``checkpoint``: state, logs and all that is remembered are what they were then.
@@ -92,6 +90,7 @@ class Course:
         self.alarms.load(facts["alarms"])
         self.excluded = Excluded.of(self.run)
         rewind_logs(self.run, self.at)
+        self.excluded.tell(self.run)
         self.perplexities = [
             (e["step"], Perplexity(e["perplexity"], e["low"], e["high"], e["tokens"], e["rows"]))
             for e in self.run.events("evaluation")
@@ -104,14 +103,18 @@ class Course:
             CheckpointWriter(self.run, train.save_total_limit, self._written) as writer,
             tqdm(bar_format="{desc}", disable=quiet()) as bar,
         ):
-            if not self.at:
-                self._evaluate()
-            while self.at < train.steps:
-                alarm = self._stretch(control, writer, bar)
-                if alarm is not None:
-                    writer.wait()
-                    meet(self.world)  # all see the same checkpoints
-                    self._roll_back(alarm)
+            try:
+                alarm = None if self.at else self._obey(self._evaluate())
+                while alarm is not None or self.at < train.steps:
+                    if alarm is not None:
+                        writer.wait()
+                        meet(self.world)  # all see the same checkpoints
+                        self._roll_back(alarm)
+                    alarm = self._stretch(control, writer, bar)
+            except (RunStopped, AlarmStop):
+                writer.wait()
+                meet(self.world)  # a rank that ends with an error ends the others, and the first may be writing
+                raise
             writer.wait()
         meet(self.world)  # the last checkpoint is there for every rank
         self.run.log_event("finish", step=self.at, seconds=round(time.perf_counter() - began, 2))
@@ -193,11 +196,11 @@ class Course:
             self.run.log_event("alarm", **alarm.event(), samples=self._suspects(alarm))
             if alarm.policy == "freeze":
                 self.state.freeze()
-                self.run.log_event("freeze", step=self.at, learning_rate=self._row["learning_rate"])
+                self.run.log_event("freeze", step=self.at, learning_rate=self._row.get("learning_rate"))
             elif alarm.policy == "rollback":
                 back = back or alarm
-            elif alarm.policy == "stop" and alarm.kind in _STATE_IS_GOOD:
-                self._machine_stop = alarm
+            elif alarm.policy == "stop" and not alarm.about_data:
+                self._machine_stop = alarm  # the state of the run is as good as ever, and is saved
             elif alarm.policy == "stop":
                 stop = stop or alarm
         if stop is not None:
@@ -220,15 +223,16 @@ class Course:
         if checkpoint is None:
             self._give_up(alarm, " and not rolled back, since no good checkpoint is from before it")
         step, span = checkpoint.state["step"], positions_of(self.run, alarm)
+        # With the alarm in it: the alarm's own event is later than the step, and goes with the others.
         told = {("alarm" if name == "alarm" else f"alarm_{name}"): value for name, value in alarm.event().items()}
         told |= {"from_step": self.at, "excluded": span, "samples": self._suspects(alarm)}
+        lineage = self.lineage  # of this process: what it was allowed to change stays changed
         go_back(self.run, step, self.excluded.with_one_more(span, {"step": step, **told}), self.rank, self.world)
         self.take_up(checkpoint)
-        # With the alarm in it: the alarm's own event is later than the step, and went with the others.
-        self.run.log_event("rollback", step=step, **told)
+        self.lineage = lineage
 
     def _suspects(self, alarm: Alarm) -> list[dict[str, Any]]:
-        if not alarm.about_data:
+        if not alarm.about_data or not self.at:
             return []
         start, stop = positions_of(self.run, alarm)
         positions = [p for p in range(start, stop) if not any(a <= p < b for a, b in self.excluded.ranges)]
@@ -266,7 +270,6 @@ class Course:
         """End the run after a step that was asked to be the last. Raises RunStopped, or AlarmStop for an alarm."""
         self._save(writer)
         writer.wait()
-        meet(self.world)  # the first rank's checkpoint is on disk before any rank ends
         control.done("stop")
         alarm = self._machine_stop
         if alarm is not None:
@@ -281,7 +284,7 @@ class Course:
             # The first rank's folder is everybody's; a stop or a save is voted on in the next step.
             while "pause" in (waiting := requests(self.run.of_rank(0))) and not waiting & {"stop", "save"}:
                 if control.poll().stop:
-                    break
+                    ask(self.run.of_rank(0), "stop")  # else the others would sleep on while this one waits for them
                 time.sleep(0.2)
         else:
             while (asked := control.wait_while_paused()).save and not asked.stop:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 from workbench.config import RunConfig
+from workbench.data.fingerprints import parts_of
 from workbench.data.pipeline import Corpus
 from workbench.errors import DataError, SettingError, unknown_name
 from workbench.run_folder import RunFolder, environment
@@ -45,8 +46,8 @@ def checkpoint_to_resume(run: RunFolder, resume: str) -> tuple[Checkpoint | None
 
     ``resume``: ``auto`` goes on with a run that did not finish and begins anew after one that did;
     ``always`` goes on, or is refused where there is nothing to go on from; ``never`` begins anew.
-    Reads and changes nothing. A checkpoint is usable when it is whole and has not consumed data
-    that was excluded afterwards. Raises SettingError for another word, DataError for ``always`` without
+    Reads and changes nothing. A checkpoint is usable when it is whole and no rollback went back
+    from it. Raises SettingError for another word, DataError for ``always`` without
     a usable checkpoint and for ``auto`` where there are checkpoints but none is.
     """
     if resume not in RESUME:
@@ -56,7 +57,7 @@ def checkpoint_to_resume(run: RunFolder, resume: str) -> tuple[Checkpoint | None
     for path in reversed(found):
         try:
             checkpoint = load_checkpoint(path)
-            _check_exclusions(checkpoint, Excluded.of(run).ranges)
+            Excluded.of(run).check(checkpoint)
             return checkpoint, tuple(wrong)
         except DataError as error:
             wrong.append((error, path))
@@ -105,11 +106,12 @@ def check_surroundings(
             refused.append(f"{name}: {_short(before)} then, {_short(after)} now")
 
     # Of the data's settings the fingerprints are the judge, and the settings explain what they say.
-    explained = {n.partition(".")[2] for n in differing if n.startswith("data.")} - set(_PLACES)
+    explained = {n.partition(".")[2] for n in differing if n.startswith("data.")}
     prints, prints_now = saved["data"]["fingerprints"], corpus.fingerprints
     for part in {**prints, **prints_now}:
         if prints.get(part) != prints_now.get(part):
-            allowed = part in allow or bool(explained) and explained <= set(allow)
+            why = {name for name in explained if part in parts_of(name)}
+            allowed = part in allow or bool(why) and why <= set(allow)
             note(part, prints.get(part), prints_now.get(part), False, allowed)
     judged = bool(refused)
     for name in differing:
@@ -125,15 +127,6 @@ def check_surroundings(
             "what was changed, begin anew with resume='never', or accept it by naming it in allow_changes"
         )
     return changes
-
-
-def _check_exclusions(checkpoint: Checkpoint, excluded: Sequence[tuple[int, int]]) -> None:
-    data = checkpoint.state["data"]
-    known = {tuple(r) for r in data.get("excluded", ())}
-    for start, stop in excluded:
-        inside = any(a <= start and stop <= b for a, b in known)
-        if start < data["position"] and not inside:
-            raise DataError(f"checkpoint {checkpoint.path} was trained on samples {start} to {stop}, excluded since")
 
 
 def _flat(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,8 +2,9 @@
 
 (Chowdhery et al. 2022, "PaLM", section 5.1: loss spikes were mended by going back some hundred steps
 before one and skipping the batches around it; the same batches at another time made no spike.)
-``excluded.json`` is written first: from then on no checkpoint that has trained on the excluded data
-is used, so a run that dies half-way through a rollback goes on as if it had come to its end.
+``excluded.json`` is written first: from then on no checkpoint that has trained on the excluded data, or is
+later than the one gone back to, is used, so a run that dies half-way through a rollback goes on as
+if it had come to its end.
 """
 
 import json
@@ -33,6 +34,25 @@ class Excluded:
             return cls()
         found = json.loads(file.read_text(encoding="utf-8"))
         return cls(tuple((start, stop) for start, stop in found["ranges"]), tuple(found["rollbacks"]))
+
+    def check(self, checkpoint: Checkpoint) -> None:
+        """Raise DataError for a checkpoint that one of the rollbacks went back from."""
+        data = checkpoint.state["data"]
+        for back in self.rollbacks:
+            start, stop = back["excluded"]
+            known = any(a <= start and stop <= b for a, b in data["excluded"])
+            if not known and (start < data["position"] or checkpoint.state["step"] > back["step"]):
+                raise DataError(
+                    f"checkpoint {checkpoint.path} is from before the rollback from step {back['from_step']} to "
+                    f"step {back['step']}, which excluded samples {start} to {stop}"
+                )
+
+    def tell(self, run: RunFolder) -> None:
+        """Log the rollbacks that the events of ``run`` lack: all but the newest are there."""
+        told = [(e["from_step"], e["excluded"]) for e in run.events("rollback")]
+        for back in self.rollbacks:
+            if (back["from_step"], back["excluded"]) not in told:
+                run.log_event("rollback", **back)
 
     def with_one_more(self, span: tuple[int, int], rollback: Mapping[str, Any]) -> "Excluded":
         return Excluded(merged((*self.ranges, span)), (*self.rollbacks, dict(rollback)))
@@ -65,7 +85,8 @@ def go_back(run: RunFolder, step: int, excluded: Excluded, rank: int, world: int
     """
     agree(step, world, "the checkpoint to roll back to")
     if rank == 0:
-        write_json(run.path / "excluded.json", {"ranges": excluded.ranges, "rollbacks": excluded.rollbacks})
+        told = {"ranges": excluded.ranges, "rollbacks": excluded.rollbacks}
+        write_json(run.path / "excluded.json", told, flush=True)
         for path in list_checkpoints(run):
             if step_of(path) > step:
                 set_aside(path, "rolled-back")
