@@ -73,7 +73,7 @@ def test_each_request_is_told_until_it_is_served(run):
 
 def test_a_word_that_is_no_request(run):
     with Control(run):
-        with pytest.raises(SettingError, match="stop, save, pause or continue, not 'halt'"):
+        with pytest.raises(SettingError, match="stop, save, thaw, pause or continue, not 'halt'"):
             ask(run, "halt")
 
 

@@ -95,7 +95,8 @@ def test_stopped_by_signals_and_requests_a_run_goes_on_to_the_same_bits(config, 
         run.log_metrics({"step": second + step, "loss": 1.0})
     with (run.path / "metrics.jsonl").open("a") as log:
         log.write('{"step": 9')
-    trained = pretrain(config, run, drill=at_position(18 * BATCH, lambda: ask(run, "save")))
+    trained = pretrain(config, run, drill=at_position(18 * BATCH, lambda: (ask(run, "save"), ask(run, "thaw"))))
+    assert len(run.events("thaw")) == 1  # nothing was frozen, so nothing changes
     assert trained.resumed_from == second and trained.changes == ()
     assert numbers(run) == numbers(alone)
     assert [(e["step"], e["perplexity"]) for e in run.events("evaluation")] == [

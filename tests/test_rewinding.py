@@ -19,7 +19,11 @@ def logged(run, steps, half=""):
         log.write(half)
 
 
-@given(steps=st.integers(0, 30), to=st.integers(0, 35), half=st.sampled_from(["", '{"step": 3', '{"st', "{"]))
+@given(
+    steps=st.integers(0, 30),
+    to=st.integers(0, 35),
+    half=st.sampled_from(["", '{"step": 3', '{"st', "{", "\0\0\0\n", "[1, 2\n"]),
+)
 def test_what_is_later_goes_aside_and_the_rest_stays_to_the_byte(tmp_path_factory, steps, to, half):
     run = RunFolder.at(tmp_path_factory.mktemp("run"))
     logged(run, steps, half)

@@ -1,15 +1,16 @@
 """Steering a run: requests through its folder, and signals that are noted instead of obeyed at once.
 
-    ask(run, "save")                    another process: stop, save, pause or continue
+    ask(run, "save")                    another process: stop, save, pause, continue or thaw
 
     with Control(run) as control:       the process that trains, opened before anything else
         asked = control.poll()          once a step
         control.done("save")            when it has been served
 
-A request is a file in ``RUN/control/`` that tells who asked and when. ``stop`` and ``save`` are there
-until served, ``pause`` until ``continue``. Requests belong to the run that is open: while none is,
-``ask`` refuses, and opening or closing a run removes what is left of another. So a run can be asked
-from the moment its ``Control`` is open, which is before data and compilation, and no request outlives it.
+A request is a file in ``RUN/control/`` that tells who asked and when. ``stop``, ``save`` and ``thaw``
+(let a frozen learning rate go on) are there until served, ``pause`` until ``continue``. Requests belong
+to the run that is open: while none is, ``ask`` refuses, and opening or closing a run removes what is
+left of another. So a run can be asked from the moment its ``Control`` is open, which is before data and
+compilation, and no request outlives it.
 
 Signals, in the main thread only (elsewhere none are handled): the first SIGTERM or SIGINT is noted, and
 ``poll`` tells it. The next one raises KeyboardInterrupt where the program is and gives both signals
@@ -38,7 +39,7 @@ import psutil
 from workbench.errors import SettingError
 from workbench.run_folder import RunFolder, write_json
 
-REQUESTS = ("stop", "save", "pause", "continue")
+REQUESTS = ("stop", "save", "thaw", "pause", "continue")
 SAME_SECONDS = 1.0  # a SIGTERM and a SIGINT so close are one request, sent twice
 _OPEN = "open.json"  # which process has the run open
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -51,10 +52,11 @@ class Asked:
     stop: str = ""
     save: bool = False
     paused: bool = False
+    thaw: bool = False
 
 
 def ask(run: RunFolder, what: str) -> None:
-    """Ask the run that is going on in ``run`` to ``stop``, ``save``, ``pause`` or ``continue``.
+    """Ask the run that is going on in ``run`` for one of ``REQUESTS``.
 
     Returns at once; the run obeys after the step it is in. Raises SettingError for another word, and
     when no process has the run open.
@@ -71,7 +73,7 @@ def ask(run: RunFolder, what: str) -> None:
 
 
 def requests(run: RunFolder) -> set[str]:
-    """The requests that wait in ``run``: some of stop, save and pause."""
+    """The requests that wait in ``run``: some of stop, save, thaw and pause."""
     try:
         names = os.listdir(_folder(run))
     except FileNotFoundError:
@@ -126,11 +128,14 @@ class Control:
         """What is asked now."""
         waiting = requests(self.run)
         return Asked(
-            self._stop or ("the run folder" if "stop" in waiting else ""), "save" in waiting, "pause" in waiting
+            self._stop or ("the run folder" if "stop" in waiting else ""),
+            "save" in waiting,
+            "pause" in waiting,
+            "thaw" in waiting,
         )
 
     def done(self, what: str) -> None:
-        """``save`` or ``stop`` has been served: forget it."""
+        """``save``, ``stop`` or ``thaw`` has been served: forget it."""
         (_folder(self.run) / f"{what}.json").unlink(missing_ok=True)
 
     def wait_while_paused(self, tick: float = 0.2) -> Asked:

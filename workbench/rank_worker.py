@@ -59,7 +59,11 @@ def run_rank(job: Job, logs: Path, rank: Rank, timeout: float | None) -> int:
     try:
         execute(job, on_cell, timeout, rank)
     except JobFailed as failure:
-        tell(status="stopped" if isinstance(failure, JobStopped) else "failed", cell=failure.cell, problem=failure.problem)
+        tell(
+            status="stopped" if isinstance(failure, JobStopped) else "failed",
+            cell=failure.cell,
+            problem=failure.problem,
+        )
         time.sleep(FAILED_SECONDS)
         return 1
     except KeyboardInterrupt:

@@ -4,7 +4,8 @@
 
 A run that died at step 57 goes on from its checkpoint of step 40: steps 41 to 57 are computed again,
 and their first lines would be doubles. Lines without a step stay, and so do ``HISTORY``: that a run was
-resumed or rolled back does not become untrue. A last line that was not finished is taken out too.
+resumed or rolled back does not become untrue. A line that is not whole or not
+JSON is taken out too.
 Costs one reading of both logs.
 """
 
@@ -12,7 +13,7 @@ import json
 import os
 from pathlib import Path
 
-from workbench.run_folder import RunFolder
+from workbench.run_folder import RunFolder, told_as_storage
 
 LOGS = ("metrics.jsonl", "events.jsonl")
 HISTORY = ("resume", "rollback")  # kinds of events
@@ -32,6 +33,12 @@ def _rewind(log: Path, aside: Path, step: int) -> int:
     later = [_is_later(line, step) for line in lines]
     if not any(later):
         return 0
+    with told_as_storage(log):
+        _write_both(log, aside, lines, later)
+    return sum(later)
+
+
+def _write_both(log: Path, aside: Path, lines: list[bytes], later: list[bool]) -> None:
     aside.parent.mkdir(parents=True, exist_ok=True)
     with aside.open("ab") as out:
         out.writelines(line if line.endswith(b"\n") else line + b"\n" for line, out_of in zip(lines, later) if out_of)
@@ -41,11 +48,13 @@ def _rewind(log: Path, aside: Path, step: int) -> int:
         out.flush()
         os.fsync(out.fileno())
     beside.replace(log)
-    return sum(later)
 
 
 def _is_later(line: bytes, step: int) -> bool:
     if not line.endswith(b"\n"):
         return True
-    row = json.loads(line)
+    try:
+        row = json.loads(line)
+    except ValueError:  # after a power cut a log may end in zeros
+        return True
     return row.get("step", 0) > step and row.get("kind") not in HISTORY

@@ -24,6 +24,7 @@ import os
 import platform
 import subprocess
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -194,39 +195,57 @@ def write_json(file: Path, value: Any, flush: bool = False) -> None:
 
     With ``flush`` it is on the disk before it has its name, as what a power cut must not empty.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    with beside.open("w", encoding="utf-8") as out:
-        out.write(json.dumps(_plain(value), ensure_ascii=False, indent=1) + "\n")
-        if flush:
-            out.flush()
-            os.fsync(out.fileno())
-    beside.replace(file)
+    text = json.dumps(_plain(value), ensure_ascii=False, indent=1) + "\n"
+    with told_as_storage(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        with beside.open("w", encoding="utf-8") as out:
+            out.write(text)
+            if flush:
+                out.flush()
+                os.fsync(out.fileno())
+        beside.replace(file)
 
 
 def read_lines(file: Path) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a .jsonl log; a last line without its newline is still being written."""
+    """The JSON objects of a .jsonl log; a last line without its newline is still being written.
+
+    Raises DataError for a line that is not JSON, such as the zeros that a power cut may leave at the end.
+    """
     if not file.is_file():
         return
     with file.open(encoding="utf-8") as lines:
-        for line in lines:
+        for number, line in enumerate(lines, 1):
             if line.endswith("\n"):
-                row = json.loads(line)
+                try:
+                    row = json.loads(line)
+                except ValueError as error:
+                    raise DataError(
+                        f"{file}, line {number} is damaged: to go on with the run, by the command it was started with, "
+                        "takes it out"
+                    ) from error
                 yield {k: _NON_FINITE.get(v, v) if isinstance(v, str) else v for k, v in row.items()}
 
 
 def _append(file: Path, row: Mapping[str, Any]) -> None:
     line = (json.dumps(_plain(row), ensure_ascii=False) + "\n").encode("utf-8")
-    try:
+    with told_as_storage(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("ab", buffering=0) as log:
             end = log.seek(0, os.SEEK_END)
             if log.write(line) < len(line):  # the disk is full: half a line would spoil the next one
                 log.truncate(end)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextmanager
+def told_as_storage(file: Path) -> Iterator[None]:
+    """Raise StorageError, naming ``file``, for an OSError of the block."""
+    try:
+        yield
     except OSError as error:
         raise StorageError(
-            f"{file} cannot be written ({error.strerror}); the checkpoints are intact: free space, or make the "
+            f"{file} cannot be written ({error.strerror}); checkpoints are not touched: free space, or make the "
             "folder writable, and run the same again"
         ) from error
 

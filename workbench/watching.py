@@ -41,6 +41,8 @@ def watch_command(folder: Path) -> int:
 def ask_command(folder: Path, what: str) -> None:
     """Ask the run in the folder RUN to save a checkpoint, to pause, to continue, or to stop (which saves).
 
+    thaw lets a learning rate go on that an alarm froze.
+
     It does so after the step that is going on.
     """
     ask(RunFolder.at(folder), what)

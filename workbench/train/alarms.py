@@ -24,6 +24,7 @@ from workbench.train.detectors import Row, Told
 from workbench.train.scaling import at_floor
 
 _OF_THE_MACHINE = ("throughput", "memory", "disk")
+_OF_A_PROCESS = ("throughput", "memory")
 _OF_THESE_RANKS = ("throughput", "rank_divergence")  # of no use on another number of ranks
 
 
@@ -113,9 +114,9 @@ class Alarms:
             "world": self.world,
         }
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Go on from a ``state``; what another number of ranks does not share with it begins anew."""
-        foreign = _OF_THESE_RANKS if state["world"] != self.world else ()
+    def load(self, state: Mapping[str, Any], same_process: bool = True) -> None:
+        """Go on from a ``state``; what another number of ranks, or another process, does not share with it begins anew."""
+        foreign = (*(_OF_THESE_RANKS if state["world"] != self.world else ()), *(() if same_process else _OF_A_PROCESS))
         self._memory = {
             kind: {} if kind in foreign else copy.deepcopy(state["memory"].get(kind, {})) for kind in self._memory
         }

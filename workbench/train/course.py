@@ -17,7 +17,7 @@ With several ranks each does all of this; only the first writes checkpoints. Wha
 import shutil
 import time
 from contextlib import closing
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Iterator, Mapping
 
@@ -77,17 +77,17 @@ class Course:
         self._machine_stop: Alarm | None = None
         self._row: dict[str, Any] = {}
 
-    def take_up(self, checkpoint: Checkpoint) -> None:
+    def take_up(self, checkpoint: Checkpoint, here: bool = False) -> None:
         """Go on from ``checkpoint``: state, logs and all that is remembered are what they were then.
 
-        Raises DataError where its arrays do not fit the model; nothing has been changed then.
+        ``here``: this very process wrote it, and its speed and memory go on from there too. Raises DataError where its arrays do not fit the model; nothing has been changed then.
         """
         self.state.load(checkpoint.weights, checkpoint.optimizer)
         facts = checkpoint.state
         self.at = self._saved_at = facts["step"]
         self.position = facts["data"]["position"]
         self.lineage = list(facts["lineage"])
-        self.alarms.load(facts["alarms"])
+        self.alarms.load(facts["alarms"], here)
         self.excluded = Excluded.of(self.run)
         rewind_logs(self.run, self.at)
         self.excluded.tell(self.run)
@@ -129,12 +129,15 @@ class Course:
                 asked, alarms = self._one_step(batches, control)
                 self._tell(bar)
                 evaluated = self.at % train.eval_steps == 0 or self.at == train.steps
-                if evaluated:
-                    alarms = [*alarms, *self._evaluate()]
+                alarms = [*alarms, *self._evaluate()] if evaluated else alarms
                 back = self._obey(alarms)
                 if back is not None:
                     return back
-                asked = self._agreed(asked, control)
+                asked = asked or control.poll()  # with several ranks what they voted in the step
+                if asked.thaw:
+                    self.state.thaw()
+                    self.run.log_event("thaw", step=self.at)
+                    control.done("thaw")
                 if asked.stop or asked.save or self.at % train.save_steps == 0 or self.at == train.steps:
                     self._save(writer)
                 if asked.save:
@@ -154,7 +157,7 @@ class Course:
         votes: tuple[float, ...] = ()
         if self.world > 1:
             own = control.poll()
-            votes = (float(bool(own.stop or self._machine_stop)), float(own.save), float(own.paused))
+            votes = tuple(map(float, (bool(own.stop or self._machine_stop), own.save, own.paused, own.thaw)))
         self.state, metrics = self.step(self.state, batch, limits=self.alarms.limits(), votes=votes)
         seconds = time.perf_counter() - start
         told = metrics.pop("votes", None)
@@ -169,15 +172,12 @@ class Course:
                 scale, samples = metrics["loss_scale"], batch["sample_ids"].tolist()
                 self.run.log_event(kind, step=self.at, loss_scale=scale, samples=samples)
         self._row = row
-        asked = None if told is None else Asked("another rank" if told[0] else "", told[1] > 0, told[2] > 0)
+        asked = (
+            None
+            if told is None
+            else Asked((own.stop or "another rank") if told[0] else "", *(vote > 0 for vote in told[1:]))
+        )
         return asked, self.alarms.after_step(row)
-
-    def _agreed(self, voted: Asked | None, control: Control) -> Asked:
-        """What is asked of the run after this step: what the ranks voted in it, or with one rank what it hears now."""
-        if voted is None:
-            return control.poll()
-        own = control.poll().stop if voted.stop else ""
-        return Asked(own or voted.stop, voted.save, voted.paused)
 
     def _evaluate(self) -> list[Alarm]:
         if self.meter is None:
@@ -228,7 +228,7 @@ class Course:
         told |= {"from_step": self.at, "excluded": span, "samples": self._suspects(alarm)}
         lineage = self.lineage  # of this process: what it was allowed to change stays changed
         go_back(self.run, step, self.excluded.with_one_more(span, {"step": step, **told}), self.rank, self.world)
-        self.take_up(checkpoint)
+        self.take_up(checkpoint, here=True)
         self.lineage = lineage
 
     def _suspects(self, alarm: Alarm) -> list[dict[str, Any]]:

@@ -116,7 +116,7 @@ def _pretrain(
         meet(world)
         if rank == 0:
             for error, path in damaged:
-                run.log_event("damaged checkpoint", step=course.at, path=path.name, reason=str(error))
+                run.log_event("unusable checkpoint", step=course.at, path=path.name, reason=str(error))
                 set_aside(path, "unusable")
     for name in clear_half_written(run) if rank == 0 else ():
         run.log_event("half-written checkpoint", step=course.at, path=name, reason="its process died; removed")

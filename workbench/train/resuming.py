@@ -74,8 +74,14 @@ def checkpoint_to_resume(run: RunFolder, resume: str) -> tuple[Checkpoint | None
 
 def is_unfinished(run: RunFolder) -> bool:
     """Whether the last run in the folder was begun and did not come to its end."""
-    kinds = [e["kind"] for e in run.of_rank(0).events() if e["kind"] in ("start", "resume", "finish")]
-    return bool(kinds) and kinds[-1] != "finish"
+    log, last = run.of_rank(0).path / "events.jsonl", ""
+    for line in log.read_bytes().splitlines() if log.is_file() else ():
+        try:
+            kind = json.loads(line)["kind"]
+        except (ValueError, KeyError):  # what a crash left; it is taken out when the run goes on
+            continue
+        last = kind if kind in ("start", "resume", "finish") else last
+    return last in ("start", "resume")
 
 
 def surroundings(world: int) -> dict[str, Any]:

@@ -21,7 +21,11 @@ from workbench.train.positions import Ranges, merged
 
 @dataclass(frozen=True)
 class Excluded:
-    """Half-open ranges of data positions that a run skips, and the rollbacks that they come from."""
+    """Half-open ranges of data positions that a run skips, and the rollbacks that they come from.
+
+    Positions and not samples: in another epoch, in other company and at other weights, the same samples
+    come again. PaLM's spikes were no property of the data alone either.
+    """
 
     ranges: Ranges = ()
     rollbacks: tuple[dict[str, Any], ...] = ()
@@ -32,8 +36,13 @@ class Excluded:
         file = run.of_rank(0).path / "excluded.json"
         if not file.is_file():
             return cls()
-        found = json.loads(file.read_text(encoding="utf-8"))
-        return cls(tuple((start, stop) for start, stop in found["ranges"]), tuple(found["rollbacks"]))
+        try:
+            found = json.loads(file.read_text(encoding="utf-8"))
+            return cls(tuple((start, stop) for start, stop in found["ranges"]), tuple(found["rollbacks"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{file} is damaged: write it again from the rollback events, or begin anew with resume='never'"
+            ) from error
 
     def check(self, checkpoint: Checkpoint) -> None:
         """Raise DataError for a checkpoint that one of the rollbacks went back from."""

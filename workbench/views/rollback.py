@@ -30,5 +30,7 @@ def rolled_back(run: RunFolder) -> tuple[go.Figure, str]:
         if event["kind"] in ("resume", "rollback"):
             picture.add_vline(x=event["step"], line={"color": ORANGE, "width": 1, "dash": "dot"})
             first, last = event.get("excluded", (0, 0))
-            told.append(f"{event['kind']} to step {event['step']}" + (f", without samples {first} to {last}" if last else ""))
+            told.append(
+                f"{event['kind']} to step {event['step']}" + (f", without samples {first} to {last}" if last else "")
+            )
     return picture, f"{len(rows)} steps, {len(redone)} taken back; {'; '.join(told) or 'never interrupted'}"
