@@ -120,7 +120,7 @@ def test_the_states_of_a_run(run):
         watched.read()
         return watched.state()[0]
 
-    assert state() == "no run" and "05_pretrain" in watched.state()[1]
+    assert state() == "no run" and "notebook 05" in watched.state()[1]
     with Control(run):
         assert state() == "starting"
         run.log_event("start", steps=9, pid=os.getpid(), host="here")

@@ -1,5 +1,6 @@
 """Nothing starts when something is wrong; what starts ends as success only if every cell ran."""
 
+import errno
 import io
 import json
 import os
@@ -13,7 +14,7 @@ from nbclient.exceptions import CellTimeoutError
 from tiny_notebooks import write_notebook
 
 from workbench import jobs
-from workbench.errors import DataError, SettingError
+from workbench.errors import DataError, SettingError, StorageError
 from workbench.progress import Progress
 from workbench.run_folder import RunFolder
 
@@ -183,3 +184,15 @@ def test_a_signal_lets_the_kernel_save_and_leaves_a_report(tmp_path, number, cod
     assert "01_a interrupted" in (tmp_path / "run/report.html").read_text(encoding="utf-8")
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "saved").read_text()), 0)
+
+
+def test_a_full_disk_does_not_hide_why_the_job_failed(tmp_path, monkeypatch):
+    def full(folder):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(jobs, "write_pages", full)
+    good, bad = write_notebook(tmp_path / "01_a.ipynb", "1"), write_notebook(tmp_path / "02_b.ipynb", "1 / 0")
+    with pytest.raises(jobs.JobFailed, match="^ZeroDivisionError: .*No space left on device.*workbench report"):
+        run(tmp_path / "bad", bad)
+    with pytest.raises(StorageError, match="pages and report cannot be written to .*: make room"):
+        run(tmp_path / "good", good)

@@ -39,7 +39,7 @@ def pressed(panel):
 
 def test_no_run_yet(run):
     panel = live_panel(run)
-    assert panel.text.startswith("no run yet in ") and "run 05_pretrain with this RUN" in panel.text
+    assert panel.text.startswith("no run in ") and "waiting for notebook 05 with this RUN" in panel.text
     assert pressed(panel) == set() and panel.error == "" and not panel.over
 
 

@@ -14,9 +14,10 @@ compilation, and no request outlives it.
 
 Signals, in the main thread only (elsewhere none are handled): the first SIGTERM or SIGINT is noted, and
 ``poll`` tells it. The next one raises KeyboardInterrupt where the program is and gives both signals
-their default effect, so that a third ends the process even inside C++. A SIGTERM and a SIGINT within
-``SAME_SECONDS`` are one request: a scheduler signals every process of a job, and ``workbench run``
-passes the same on to its kernel. Python delivers a signal between two of its instructions, so a call
+their default effect, so that a third ends the process even inside C++. Two within ``SAME_SECONDS`` are
+one request: a scheduler signals every process of a job, and ``workbench run`` passes the same on to its
+kernel. (Which of the two it was is not certain: once MindSpore has compiled something, it takes SIGINT
+and passes it on as SIGTERM.) Python delivers a signal between two of its instructions, so a call
 into C++ that never returns hears none of them but SIGKILL.
 
 Costs one listing of an empty folder a step (about 10 µs on a local disk). With several ranks the first
@@ -40,7 +41,7 @@ from workbench.errors import SettingError
 from workbench.run_folder import RunFolder, write_json
 
 REQUESTS = ("stop", "save", "thaw", "pause", "continue")
-SAME_SECONDS = 1.0  # a SIGTERM and a SIGINT so close are one request, sent twice
+SAME_SECONDS = 1.0  # signals so close are one request, sent twice
 _OPEN = "open.json"  # which process has the run open
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -154,7 +155,7 @@ class Control:
             os.kill(os.getpid(), number)
         elif not self._stop and self.noting:
             self._stop, self._at = name, now
-        elif name == self._stop or now - self._at > SAME_SECONDS:
+        elif now - self._at > SAME_SECONDS or not self.noting:
             for each in _SIGNALS:
                 signal.signal(each, signal.SIG_DFL)
             raise KeyboardInterrupt

@@ -200,7 +200,7 @@ class RunWatch:
         if opened is not None and (self.start is None or self.start["time"] < opened["time"]):
             return "starting", f"process {opened['pid']} on {opened['host']} prepares data and model"
         if self.start is None:
-            return "no run", f"no run yet in {self.run.path}: run 05_pretrain with this RUN"
+            return "no run", f"no run in {self.run.path} yet: waiting for notebook 05 with this RUN"
         if self.end is not None:
             word = "finished" if self.end["kind"] == "finish" else "stopped"
             by = f" by {self.end['by']}" if "by" in self.end else ""

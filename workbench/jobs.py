@@ -12,6 +12,7 @@ here), or forward a signal to anything but the kernel.
 
 import logging
 import os
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +23,7 @@ import papermill
 from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
 from workbench.check_cells import try_checks
-from workbench.errors import DataError, RunStopped, SettingError, unknown_name
+from workbench.errors import DataError, RunStopped, SettingError, StorageError, unknown_name
 from workbench.job_kernel import AtCell, JoinFailed, Rank, kernel_of_this_python
 from workbench.launching import last_lines
 from workbench.pages import write_pages
@@ -129,7 +130,7 @@ def run(
     ``how`` runs one of them; ``execute`` when not given.
 
     Pages and report are written in any case. Raises SettingError when the folder cannot be made,
-    JobFailed and KeyboardInterrupt.
+    StorageError when pages and report cannot be written, JobFailed and KeyboardInterrupt.
     """
     try:
         folder.notebooks.mkdir(parents=True, exist_ok=True)
@@ -142,8 +143,16 @@ def run(
             with progress.notebook(job.source.stem, number, len(jobs)) as on_cell:
                 (how or execute)(job, on_cell, timeout)
     finally:
-        write_pages(folder.notebooks)
-        write_report(folder)
+        failure = sys.exception()
+        try:
+            write_pages(folder.notebooks)
+            write_report(folder)
+        except OSError as error:
+            told = f"pages and report cannot be written to {folder.path} ({error.strerror}): make room, then "
+            told += f"workbench report {folder.path}"
+            if isinstance(failure, JobFailed):  # a full disk: what ended the job matters more
+                raise JobFailed(failure.job, failure.cell, f"{failure.problem}; {told}") from error
+            raise StorageError(told) from error
 
 
 def execute(job: Job, on_cell: OnCell, timeout: float | None = None, rank: Rank | None = None) -> None:

@@ -111,6 +111,15 @@ def run_command(
         how = rank_jobs.OnRanks(planned, ranks, root)
     try:
         jobs.run(planned, folder, Progress(folder.path / "metrics.jsonl"), timeout, how)
+    except KeyboardInterrupt:
+        from workbench.following import RunWatch
+
+        watched = RunWatch(folder)
+        watched.read()
+        word, said = watched.state()
+        if word == "stopped":
+            print(f"workbench: {said} and saved; the same command goes on from there", file=sys.stderr)
+        raise
     except jobs.JobFailed as failure:
         stopped = isinstance(failure, jobs.JobStopped)
         return tell(f"{failure}; report: {folder.report}", 130 if stopped else 1)

@@ -80,7 +80,8 @@ class Course:
     def take_up(self, checkpoint: Checkpoint, here: bool = False) -> None:
         """Go on from ``checkpoint``: state, logs and all that is remembered are what they were then.
 
-        ``here``: this very process wrote it, and its speed and memory go on from there too. Raises DataError where its arrays do not fit the model; nothing has been changed then.
+        ``here``: this process wrote it, so what is remembered of speed and memory counts too. Raises
+        DataError where its arrays do not fit the model; nothing has been changed then.
         """
         self.state.load(checkpoint.weights, checkpoint.optimizer)
         facts = checkpoint.state
@@ -122,14 +123,14 @@ class Course:
 
     def _stretch(self, control: Control, writer: CheckpointWriter, bar: tqdm) -> Alarm | None:
         """Steps until the last one (None), or until an alarm whose policy is to roll back."""
-        train, steps = self.config.train, self.config.train.steps - self.at
-        place, left_out = (self.rank, self.world), self.excluded.ranges
-        with closing(fed(self.corpus, self.config, self.position, steps, left_out, place, self.drill)) as batches:
+        train, place = self.config.train, (self.rank, self.world)
+        given = (self.position, train.steps - self.at, self.excluded.ranges, place, self.drill)
+        with closing(fed(self.corpus, self.config, *given)) as batches:
             while self.at < train.steps:
                 asked, alarms = self._one_step(batches, control)
                 self._tell(bar)
-                evaluated = self.at % train.eval_steps == 0 or self.at == train.steps
-                alarms = [*alarms, *self._evaluate()] if evaluated else alarms
+                if self.at % train.eval_steps == 0 or self.at == train.steps:
+                    alarms += self._evaluate()
                 back = self._obey(alarms)
                 if back is not None:
                     return back
@@ -167,10 +168,9 @@ class Course:
             self.run.log_event("compile", step=self.at, seconds=round(self.step.compile_seconds, 3))
         row = self.records.row(self.at, self.position, metrics, seconds, waited)
         self.run.log_metrics(row)
-        for kind in ("overflow", "skipped"):
-            if metrics[kind]:
-                scale, samples = metrics["loss_scale"], batch["sample_ids"].tolist()
-                self.run.log_event(kind, step=self.at, loss_scale=scale, samples=samples)
+        for kind in filter(metrics.get, ("overflow", "skipped")):
+            samples = batch["sample_ids"].tolist()
+            self.run.log_event(kind, step=self.at, loss_scale=metrics["loss_scale"], samples=samples)
         self._row = row
         asked = (
             None
@@ -212,7 +212,7 @@ class Course:
         self.run.log_event("stop", step=self.at, by=f"alarm {alarm.kind}")
         raise AlarmStop(
             f"alarm {alarm.kind} at step {alarm.step}: {alarm.message}. The run was stopped{why}; the checkpoints in "
-            f"{self.run.checkpoints} are from before"
+            f"{self.run.checkpoints} are from before. To go on, change the policy or limit in alarms ({alarm.kind}=note)"
         )
 
     def _roll_back(self, alarm: Alarm) -> None:
@@ -223,7 +223,7 @@ class Course:
         if checkpoint is None:
             self._give_up(alarm, " and not rolled back, since no good checkpoint is from before it")
         step, span = checkpoint.state["step"], positions_of(self.run, alarm)
-        # With the alarm in it: the alarm's own event is later than the step, and goes with the others.
+        # Holds the alarm, whose own event is later than the step and goes with the others.
         told = {("alarm" if name == "alarm" else f"alarm_{name}"): value for name, value in alarm.event().items()}
         told |= {"from_step": self.at, "excluded": span, "samples": self._suspects(alarm)}
         lineage = self.lineage  # of this process: what it was allowed to change stays changed
@@ -267,7 +267,7 @@ class Course:
         self.run.log_event("checkpoint", step=step, path=path.name, seconds=round(seconds, 3))
 
     def _stop(self, by: str, control: Control, writer: CheckpointWriter) -> None:
-        """End the run after a step that was asked to be the last. Raises RunStopped, or AlarmStop for an alarm."""
+        """End the run after its step. Raises RunStopped, or AlarmStop for an alarm."""
         self._save(writer)
         writer.wait()
         control.done("stop")
@@ -275,13 +275,13 @@ class Course:
         if alarm is not None:
             self.run.log_event("stop", step=self.at, by=f"alarm {alarm.kind}")
             raise AlarmStop(f"alarm {alarm.kind}: {alarm.message}. The run was stopped; step {self.at} is saved")
+        by = "a signal" if by.startswith("SIG") else by  # which one is not certain, see control.py
         self.run.log_event("stop", step=self.at, by=by)
         raise RunStopped(f"stopped by {by} after step {self.at}, which is saved; the same call goes on from there")
 
     def _pause(self, control: Control, writer: CheckpointWriter) -> None:
         self.run.log_event("pause", step=self.at)
         if self.world > 1:
-            # The first rank's folder is everybody's; a stop or a save is voted on in the next step.
             while "pause" in (waiting := requests(self.run.of_rank(0))) and not waiting & {"stop", "save"}:
                 if control.poll().stop:
                     ask(self.run.of_rank(0), "stop")  # else the others would sleep on while this one waits for them

@@ -95,9 +95,11 @@ def check_surroundings(
     """Every difference between a checkpoint's ``state.json`` and now: ``{"name", "then", "now", "allowed"}``.
 
     ``allow`` names settings (``learning_rate``) and parts of the data's fingerprint (``data``,
-    ``tokenizer``, ``cleaning``, ``settings``, ``order``); ``here`` is ``surroundings()``. Raises
-    DataError, with all that is not allowed, and SettingError for a name that does not exist.
+    ``tokenizer``, ``cleaning``, ``settings``, ``order``), also as ``train.learning_rate`` or
+    ``LEARNING_RATE``; ``here`` is ``surroundings()``. Raises DataError, with all that is not allowed and the
+    names to allow it by, and SettingError for a name that does not exist.
     """
+    allow = [name.rpartition(".")[2].lower() for name in allow]
     then, now = _flat(saved["config"]), _flat(config.as_dict())
     known = {name.rpartition(".")[2] for name in now} | set(_PARTS)
     for name in allow:
@@ -109,7 +111,7 @@ def check_surroundings(
     def note(name: str, before: Any, after: Any, free: bool, allowed: bool) -> None:
         changes.append({"name": name, "then": before, "now": after, "allowed": allowed})
         if not free and not allowed:
-            refused.append(f"{name}: {_short(before)} then, {_short(after)} now")
+            refused.append((name.rpartition(".")[2], f"{name}: {_short(before)} then, {_short(after)} now"))
 
     # Of the data's settings the fingerprints are the judge, and the settings explain what they say.
     explained = {n.partition(".")[2] for n in differing if n.startswith("data.")}
@@ -128,9 +130,10 @@ def check_surroundings(
         if saved["environment"].get(name) != here.get(name):
             note(name, saved["environment"].get(name), here.get(name), True, False)
     if refused:
+        told, names = "; ".join(t for _, t in refused), ", ".join(dict.fromkeys(n for n, _ in refused))
         raise DataError(
-            f"the checkpoint of step {saved['step']} was made in other surroundings ({'; '.join(refused)}): put back "
-            "what was changed, begin anew with resume='never', or accept it by naming it in allow_changes"
+            f"the checkpoint of step {saved['step']} was made in other surroundings ({told}): "
+            f"put back what was changed, begin anew with resume='never', or accept it with allow_changes: {names}"
         )
     return changes
 
