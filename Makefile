@@ -45,6 +45,7 @@ bench: .venv/.test-stamp
 	$(BIN)/python -m tests.bench.data --out runs/bench/data.json
 	$(BIN)/python -m tests.bench.model --switch --out runs/bench/model.json
 	$(BIN)/python -m tests.bench.train --out runs/bench/train.json
+	$(BIN)/python -m tests.bench.survival --out runs/bench/survival.json
 
 lab: .venv/.run-stamp
 	$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks

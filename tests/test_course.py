@@ -1,6 +1,5 @@
 """A run that is stopped, steered, rolled back or refused: beside one that was left alone, to the bit."""
 
-import json
 import math
 import os
 import shutil
@@ -10,10 +9,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tiny_model import TINY
+from tiny_model import TINY, tiny_run
 
 from workbench.alarm_config import AlarmConfig
-from workbench.config import DataConfig, RunConfig, TrainConfig
 from workbench.control import Asked, Control, ask, requests
 from workbench.errors import AlarmStop, DataError, RunStopped
 from workbench.evaluate.perplexity import Perplexity
@@ -28,18 +26,8 @@ FAULT = 17  # the step that gets noise
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory, samples):
-    texts = tmp_path_factory.mktemp("texts") / "a.jsonl"
-    rows = [
-        json.dumps({"text": f"Sentence {i} is about {i % 7} cats. 第{i}句。"}, ensure_ascii=False) for i in range(300)
-    ]
-    texts.write_text("\n".join(rows), encoding="utf-8")
-    return RunConfig(
-        data=DataConfig(data=str(texts), tasks="", tokenizer=str(samples / "tokenizer"), sequence_length=32),
-        model=TINY,
-        train=TrainConfig(
-            steps=STEPS, batch_size=BATCH, warmup_steps=2, eval_steps=8, save_steps=5, loss_scale_window=4
-        ),
-    )
+    settings = dict(steps=STEPS, batch_size=BATCH, warmup_steps=2, eval_steps=8, save_steps=5, loss_scale_window=4)
+    return tiny_run(tmp_path_factory.mktemp("texts"), samples, **settings)
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,13 @@
 """A whole small run: what it leaves in its folder, and that what it saved is what it trained."""
 
-import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from tiny_model import TINY
+from tiny_model import TINY, tiny_run
 
-from workbench.config import DataConfig, RunConfig, TrainConfig
+from workbench.config import RunConfig
 from workbench.errors import DataError, SettingError
 from workbench.evaluate.perplexity import PerplexityMeter
 from workbench.run_folder import RunFolder
@@ -20,16 +19,8 @@ STEPS = 12
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory, samples):
-    texts = tmp_path_factory.mktemp("texts") / "a.jsonl"
-    rows = [
-        json.dumps({"text": f"Sentence {i} is about {i % 7} cats. 第{i}句。"}, ensure_ascii=False) for i in range(300)
-    ]
-    texts.write_text("\n".join(rows), encoding="utf-8")
-    return RunConfig(
-        data=DataConfig(data=str(texts), tasks="", tokenizer=str(samples / "tokenizer"), sequence_length=32),
-        model=TINY,
-        train=TrainConfig(steps=STEPS, batch_size=4, warmup_steps=2, eval_steps=5, save_steps=4, save_total_limit=2),
-    )
+    settings = dict(steps=STEPS, batch_size=4, warmup_steps=2, eval_steps=5, save_steps=4, save_total_limit=2)
+    return tiny_run(tmp_path_factory.mktemp("texts"), samples, **settings)
 
 
 @pytest.fixture(scope="module")
