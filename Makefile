@@ -24,7 +24,7 @@ help:
 	@echo '  NAME=NAME or OUT=FOLDER where to: runs/NAME, or any folder'
 	@echo 'make studies              run the other notebooks (loss scale, experts, several ranks, alarms) into the same folder'
 	@echo 'make test                 the tests, then every notebook against its stored outputs'
-	@echo 'make bench                data pipeline, model and training step beside their peers, into runs/bench (about an hour; 4 GB of disk)'
+	@echo 'make bench                data pipeline, model and training step beside their peers, and the cost of surviving, into runs/bench (about an hour; 4 GB of disk)'
 	@echo 'make lab                  open JupyterLab on the notebooks'
 	@echo 'make refresh              run the notebooks and store their outputs'
 	@echo 'make clean                remove .venv and caches; runs/ stays'
