@@ -90,3 +90,11 @@ def test_a_full_disk_leaves_no_half_line(run):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     run.log_event("stop")
     assert [e["kind"] for e in run.events()] == ["start", "stop"]
+
+
+def test_what_is_not_finite_comes_back_as_a_number_in_lists_too(tmp_path):
+    run = RunFolder.at(tmp_path)
+    run.log_metrics({"loss": float("inf"), "rank_losses": [1.5, float("nan")], "note": "nan-ish"})
+    (row,) = run.metrics()
+    assert row["loss"] == float("inf") and row["rank_losses"][0] == 1.5 and row["note"] == "nan-ish"
+    assert row["rank_losses"][1] != row["rank_losses"][1]

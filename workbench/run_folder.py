@@ -224,7 +224,7 @@ def read_lines(file: Path) -> Iterator[dict[str, Any]]:
                         f"{file}, line {number} is damaged: to go on with the run, by the command it was started with, "
                         "takes it out"
                     ) from error
-                yield {k: _NON_FINITE.get(v, v) if isinstance(v, str) else v for k, v in row.items()}
+                yield {k: [_number(x) for x in v] if isinstance(v, list) else _number(v) for k, v in row.items()}
 
 
 def _append(file: Path, row: Mapping[str, Any]) -> None:
@@ -248,6 +248,10 @@ def told_as_storage(file: Path) -> Iterator[None]:
             f"{file} cannot be written ({error.strerror}); checkpoints are not touched: free space, or make the "
             "folder writable, and run the same again"
         ) from error
+
+
+def _number(value: Any) -> Any:
+    return _NON_FINITE.get(value, value) if isinstance(value, str) else value
 
 
 def _plain(value: Any) -> Any:
