@@ -1,6 +1,6 @@
 """A run killed many times beside the same run left alone: the same bits at the end?
 
-    python -m tests.kills --kills 50 --out runs/kills          about a quarter of an hour on two cores
+    python -m tests.kills --kills 50 --out runs/kills          22 minutes on two cores beside another job
 
 Two runs of one configuration: float16 with a growing loss scale, layer and task dropout, two batches of
 noise that are rolled back from. One is never stopped. The other is killed with SIGKILL at random moments, in

@@ -44,6 +44,7 @@ from workbench.train.step import TrainStep
 from workbench.train.suspects import suspects
 
 VALIDATION_ROWS = 128  # rows measured at each evaluation
+Back = tuple[Alarm, list[dict[str, Any]]]  # an alarm to roll back for, and the samples behind it
 
 
 class Course:
@@ -105,13 +106,13 @@ class Course:
             tqdm(bar_format="{desc}", disable=quiet()) as bar,
         ):
             try:
-                alarm = None if self.at else self._obey(self._evaluate())
-                while alarm is not None or self.at < train.steps:
-                    if alarm is not None:
+                back = None if self.at else self._obey(self._evaluate())
+                while back is not None or self.at < train.steps:
+                    if back is not None:
                         writer.wait()
                         meet(self.world)  # all see the same checkpoints
-                        self._roll_back(alarm)
-                    alarm = self._stretch(control, writer, bar)
+                        self._roll_back(*back)
+                    back = self._stretch(control, writer, bar)
             except (RunStopped, AlarmStop):
                 writer.wait()
                 meet(self.world)  # a rank that ends with an error ends the others, and the first may be writing
@@ -121,7 +122,7 @@ class Course:
         self.run.log_event("finish", step=self.at, seconds=round(time.perf_counter() - began, 2))
         return self.run.checkpoints / f"step_{self.at:06d}"
 
-    def _stretch(self, control: Control, writer: CheckpointWriter, bar: tqdm) -> Alarm | None:
+    def _stretch(self, control: Control, writer: CheckpointWriter, bar: tqdm) -> Back | None:
         """Steps until the last one (None), or until an alarm whose policy is to roll back."""
         train, place = self.config.train, (self.rank, self.world)
         given = (self.position, train.steps - self.at, self.excluded.ranges, place, self.drill)
@@ -166,12 +167,11 @@ class Course:
         if self.step.compile_seconds is not None and not self.records.started:
             # Compilation is told apart, so that no statistic of step times has it in it.
             self.run.log_event("compile", step=self.at, seconds=round(self.step.compile_seconds, 3))
-        row = self.records.row(self.at, self.position, metrics, seconds, waited)
+        self._row = row = self.records.row(self.at, self.position, metrics, seconds, waited)
         self.run.log_metrics(row)
         for kind in filter(metrics.get, ("overflow", "skipped")):
             samples = batch["sample_ids"].tolist()
             self.run.log_event(kind, step=self.at, loss_scale=metrics["loss_scale"], samples=samples)
-        self._row = row
         asked = (
             None
             if told is None
@@ -188,17 +188,18 @@ class Course:
         self.run.log_event("evaluation", step=self.at, perplexity=told.pop("value"), **told)
         return self.alarms.after_evaluation(self.at, measured)
 
-    def _obey(self, alarms: list[Alarm]) -> Alarm | None:
-        """Tell the alarms and do what their policies say; the first one that asks for a rollback is returned."""
+    def _obey(self, alarms: list[Alarm]) -> Back | None:
+        """Tell the alarms and do what their policies say; the first that asks for a rollback, with its samples."""
         back = stop = None
         self._alarms += len(alarms)
         for alarm in alarms:
-            self.run.log_event("alarm", **alarm.event(), samples=self._suspects(alarm))
+            samples = self._suspects(alarm)
+            self.run.log_event("alarm", **alarm.event(), samples=samples)
             if alarm.policy == "freeze":
                 self.state.freeze()
                 self.run.log_event("freeze", step=self.at, learning_rate=self._row.get("learning_rate"))
             elif alarm.policy == "rollback":
-                back = back or alarm
+                back = back or (alarm, samples)
             elif alarm.policy == "stop" and not alarm.about_data:
                 self._machine_stop = alarm  # the state of the run is as good as ever, and is saved
             elif alarm.policy == "stop":
@@ -215,7 +216,7 @@ class Course:
             f"{self.run.checkpoints} are from before. To go on, change the policy or limit in alarms ({alarm.kind}=note)"
         )
 
-    def _roll_back(self, alarm: Alarm) -> None:
+    def _roll_back(self, alarm: Alarm, samples: list[dict[str, Any]]) -> None:
         limits, rollbacks = self.config.alarms, len(self.excluded.rollbacks)
         if rollbacks >= limits.max_rollbacks:
             self._give_up(alarm, f" and not rolled back, after max_rollbacks={limits.max_rollbacks}")
@@ -225,7 +226,7 @@ class Course:
         step, span = checkpoint.state["step"], positions_of(self.run, alarm)
         # Holds the alarm, whose own event is later than the step and goes with the others.
         told = {("alarm" if name == "alarm" else f"alarm_{name}"): value for name, value in alarm.event().items()}
-        told |= {"from_step": self.at, "excluded": span, "samples": self._suspects(alarm)}
+        told |= {"from_step": self.at, "excluded": span, "samples": samples}
         lineage = self.lineage  # of this process: what it was allowed to change stays changed
         go_back(self.run, step, self.excluded.with_one_more(span, {"step": step, **told}), self.rank, self.world)
         self.take_up(checkpoint, here=True)
@@ -271,8 +272,7 @@ class Course:
         self._save(writer)
         writer.wait()
         control.done("stop")
-        alarm = self._machine_stop
-        if alarm is not None:
+        if alarm := self._machine_stop:
             self.run.log_event("stop", step=self.at, by=f"alarm {alarm.kind}")
             raise AlarmStop(f"alarm {alarm.kind}: {alarm.message}. The run was stopped; step {self.at} is saved")
         by = "a signal" if by.startswith("SIG") else by  # which one is not certain, see control.py

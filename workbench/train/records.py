@@ -5,7 +5,7 @@
 
 What the step told, with what the clock and the machine say: speed, waiting for data, resident memory,
 free space on the disk every ``DISK_EVERY`` steps. The first row of a process has no times, since
-compiling is in them. Costs about 0.1 ms a step.
+compiling is in them. Costs 0.07 to 0.09 ms a step, and as much to append it (2026-11-30, 2 cores).
 """
 
 import shutil
